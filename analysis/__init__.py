@@ -1,0 +1,1 @@
+"""What the measurements say: tables, figures, attribution, replay."""

@@ -1,0 +1,108 @@
+"""How every figure looks: colours that colour-blind readers can tell apart, light or dark page.
+
+Figures have no background of their own. Text and grid are a grey that reads on white and on black;
+a page that knows better (the report, a figure's own page) overrides both with `FIGURE_CSS`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import plotly.graph_objects as go
+
+# Okabe & Ito (2008), without the two (yellow, black) that vanish on a white or a dark page.
+BLUE: Final = "#0072B2"
+VERMILLION: Final = "#D55E00"
+GREEN: Final = "#009E73"
+ORANGE: Final = "#E69F00"
+PURPLE: Final = "#CC79A7"
+SKY: Final = "#56B4E9"
+GREY: Final = "#8A8F98"
+
+INK: Final = "#7A7F87"
+GRID: Final = "rgba(128,134,142,0.25)"
+CLEAR: Final = "rgba(0,0,0,0)"
+FONT: Final = 'system-ui, -apple-system, "Segoe UI", Roboto, "Source Sans 3", sans-serif'
+
+PATH_COLOURS: Final = {"copy": VERMILLION, "neural": GREEN, "plain": GREY}
+"""The path a step took."""
+
+PATH_PATTERNS: Final = {"copy": "", "neural": "/", "plain": "."}
+"""The same, for eyes that do not tell the colours apart."""
+
+STREAM_STYLES: Final[dict[str, tuple[str, str, str]]] = {
+    "hook_attn_out": (VERMILLION, "solid", "circle"),
+    "hook_resid_mid": (BLUE, "dash", "square"),
+    "hook_resid_post": (SKY, "dot", "diamond"),
+    "hook_mlp_out": (GREEN, "dashdot", "triangle-up"),
+    "hook_resid_pre": (PURPLE, "longdash", "x"),
+    "attn.hook_z": (ORANGE, "longdashdot", "cross"),
+}
+"""Colour, dash and marker of each stream."""
+
+FIGURE_CONFIG: Final = {
+    "displaylogo": False,
+    "showSendToCloud": False,
+    "plotlyServerURL": "",
+    "responsive": True,
+    "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
+}
+"""Plotly's options: no way to a web site, no tools that do nothing here."""
+
+FIGURE_CSS: Final = """
+.js-plotly-plot .main-svg text { fill: light-dark(#33383f, #c9ced6) !important; }
+.js-plotly-plot .hoverlayer text { fill: #fff !important; }
+.js-plotly-plot .gridlayer path { stroke: light-dark(#eceef1, #2a2f36) !important;
+  stroke-opacity: 1 !important; }
+"""
+"""Sharper text and grid where the page follows the reader's light or dark setting."""
+
+
+def template() -> go.layout.Template:
+    """The layout every figure starts from."""
+    axis = {
+        "gridcolor": GRID,
+        "linecolor": GRID,
+        "zeroline": False,
+        "ticks": "",
+        "automargin": True,
+        "title": {"standoff": 10},
+    }
+    return go.layout.Template(
+        layout={
+            "font": {"family": FONT, "size": 13, "color": INK},
+            "title": {"font": {"size": 16}, "x": 0, "xref": "container", "xanchor": "left"},
+            "paper_bgcolor": CLEAR,
+            "plot_bgcolor": CLEAR,
+            "colorway": [BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY],
+            "xaxis": axis,
+            "yaxis": axis,
+            "legend": {
+                "orientation": "h",
+                "x": 0,
+                "xanchor": "left",
+                "y": 1.02,
+                "yanchor": "bottom",
+                "traceorder": "normal",
+                "bgcolor": CLEAR,
+            },
+            "margin": {"l": 60, "r": 24, "t": 48, "b": 52},
+            "hoverlabel": {
+                "bgcolor": "#23272e",
+                "bordercolor": "#23272e",
+                "font": {"color": "#ffffff", "family": FONT, "size": 13},
+            },
+            "modebar": {"bgcolor": CLEAR, "color": GREY, "activecolor": BLUE},
+            "bargap": 0.15,
+            "height": 400,
+        }
+    )
+
+
+def figure(x: str, y: str) -> go.Figure:
+    """An empty figure in the house's style, with its axes named."""
+    drawn = go.Figure()
+    drawn.update_layout(template=template())
+    drawn.update_xaxes(title_text=x)
+    drawn.update_yaxes(title_text=y)
+    return drawn

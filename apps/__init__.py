@@ -1,0 +1,1 @@
+"""The edges people touch: the command line and the viewer."""

@@ -1,0 +1,1 @@
+"""Text in, token ids and copy labels out: the ground every other room stands on."""

@@ -1,0 +1,1 @@
+"""Draft trees, exact verification, gates and drafters: the one decode loop."""

@@ -1,0 +1,275 @@
+"""The one decode loop: look, decide, draft, verify in one pass, commit.
+
+Before each step the target has processed every committed token but the last, the anchor. A step
+forwards the anchor and the draft tree together, so its first row always gives the next token: a
+step emits at least one. The gate's hidden state is read in that same forward.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import SwitchSDError
+from ..probing.lens import Lens
+from .drafters.copy import Lookup
+from .gates import Observation, Outcome
+from .policies import Options, Policy, build_policy
+from .sampling import Processor, Sampling
+from .stops import Stops
+from .trace import Step, Trace
+from .tree import DraftTree
+from .verify import Accepted, verify_greedy, verify_sampled
+
+_EMPTY = DraftTree()
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A finished generation.
+
+    Attributes:
+        text: the new tokens as text, special tokens left out (None without a tokenizer).
+        ids: the new tokens, with the end-of-text id if one ended them.
+        trace: how they came about.
+    """
+
+    text: str | None
+    ids: list[int]
+    trace: Trace
+
+
+def generate(
+    lens: Lens,
+    prompt: str | Sequence[int],
+    policy: str | Policy = "vanilla",
+    *,
+    options: Options | None = None,
+    max_new_tokens: int = 128,
+    sampling: Sampling | None = None,
+    eos_ids: Sequence[int] | None = None,
+    stop: Sequence[str] = (),
+) -> Generation:
+    """Decode losslessly: the target's own greedy text, or its own distribution.
+
+    Args:
+        lens: the target.
+        prompt: ids, or a text that is tokenised as it stands (no chat template).
+        policy: a name from the registry, or a `Policy`.
+        options: what a named policy is built from.
+        max_new_tokens: budget; reached exactly unless the text ends before.
+        sampling: greedy if None.
+        eos_ids: ids that end the text; the model's own if None, none if empty.
+        stop: texts that end it.
+
+    Raises:
+        SwitchSDError: empty prompt, prompt beyond the context, budget below 1, a probe of another
+            model, unknown policy.
+
+    Example:
+        >>> generate(load(), "one two three one two", "pld", max_new_tokens=8).text
+    """
+    decoding = Decoding(
+        lens,
+        prompt,
+        policy,
+        options=options,
+        max_new_tokens=max_new_tokens,
+        sampling=sampling,
+        eos_ids=eos_ids,
+        stop=stop,
+    )
+    for _ in decoding.steps():
+        pass
+    trace = decoding.trace
+    ids = trace.generated
+    text = None
+    if lens.tokenizer is not None:
+        text = lens.tokenizer.decode(ids, skip_special_tokens=True)
+    return Generation(text, ids, trace)
+
+
+class Decoding:
+    """One generation in progress; `steps` runs it, `trace` holds what it did so far."""
+
+    def __init__(
+        self,
+        lens: Lens,
+        prompt: str | Sequence[int],
+        policy: str | Policy = "vanilla",
+        *,
+        options: Options | None = None,
+        max_new_tokens: int = 128,
+        sampling: Sampling | None = None,
+        eos_ids: Sequence[int] | None = None,
+        stop: Sequence[str] = (),
+    ) -> None:
+        self.lens = lens
+        self.policy = build_policy(policy, options) if isinstance(policy, str) else policy
+        self.sampling = sampling or Sampling()
+        self.committed = _prompt_ids(lens, prompt)
+        self.max_new_tokens = max_new_tokens
+        if max_new_tokens < 1:
+            raise SwitchSDError(f"max_new_tokens = {max_new_tokens}: ask for at least one token")
+        self.stops = Stops(lens.eos_ids if eos_ids is None else eos_ids, stop, lens.tokenizer)
+        self._processor = Processor(self.sampling, len(self.committed), sorted(self.stops.eos_ids))
+        self._generator = torch.Generator().manual_seed(self.sampling.seed)
+        self._kv = lens.new_kv()
+        probe, neural = self.policy.probe, self.policy.neural
+        if probe is not None:
+            probe.check(lens)
+        sites = [probe.site] if probe is not None else []
+        self._sites = list(dict.fromkeys([*sites, *(neural.sites if neural is not None else ())]))
+        self.trace = Trace(
+            self.policy.name,
+            list(self.committed),
+            label_offset=probe.label_offset if probe is not None else 0,
+        )
+
+    def steps(self) -> Iterator[Step]:
+        """Run to the end, giving each step as it is committed."""
+        self.policy.reset()
+        self._prefill()
+        start = len(self.committed)
+        while not self.trace.finish:
+            step = self._step(len(self.trace.steps), len(self.committed) - start)
+            self.trace.steps.append(step)
+            yield step
+
+    def _prefill(self) -> None:
+        begin = self._clock()
+        if len(self.committed) > 1:
+            ids = torch.tensor([self.committed[:-1]], device=self.lens.device)
+            out = self.lens.forward(ids, sites=self._sites, kv=self._kv, logits="none")
+            self._absorb({site: stream[0] for site, stream in out.streams.items()})
+        self.trace.prefill_ms = 1e3 * (self._clock() - begin)
+
+    def _step(self, number: int, generated: int) -> Step:
+        begin = self._clock()
+        budget = self.max_new_tokens - generated
+        # the last token of a step is the bonus, so a draft never needs the whole budget
+        limit = min(budget - 1, self.lens.n_ctx - len(self.committed))
+        lookup, score, path, tree = self._draft(limit)
+        drafted = self._clock()
+        logits, streams = self._forward(tree)
+        verified = self._clock()
+        accepted = self._verify(tree, logits)
+        slots = [0, *(node + 1 for node in accepted.nodes)]
+        base = len(self.committed) - 1
+        self._kv.commit(base, slots)
+        emitted = list(accepted.emitted)
+        sources = [tree.sources[node] if tree.sources else -1 for node in accepted.nodes] + [-1]
+        kept = self._finish(emitted, budget)
+        del emitted[kept:]
+        self.committed += emitted
+        self._absorb({site: stream[slots[:kept]] for site, stream in streams.items()})
+        taken = "plain" if not len(tree) else path
+        end = self._clock()
+        step = Step(
+            number=number,
+            path=taken,
+            position=base + 1,
+            proposed=len(tree),
+            tokens=tuple(emitted),
+            accepted=min(len(accepted.nodes), kept),
+            sources=tuple(sources[:kept]),
+            score=score,
+            match_length=lookup.match_length,
+            draft_ms=1e3 * (drafted - begin),
+            verify_ms=1e3 * (verified - drafted),
+            overhead_ms=1e3 * (end - verified),
+        )
+        self.policy.gate.observe(Outcome(path, step.accepted, step.emitted, end - begin))
+        return step
+
+    def _draft(self, limit: int) -> tuple[Lookup, float | None, Any, DraftTree]:
+        policy = self.policy
+        lookup = policy.copier.look(self.committed) if policy.copier is not None else Lookup()
+        score = self.trace.scores[-1] if self.trace.scores else None
+        path = policy.gate.decide(
+            Observation(len(self.committed), bool(lookup.candidates), lookup.match_length, score)
+        )
+        tree = _EMPTY
+        if limit >= 1 and path == "copy":
+            tree = lookup.tree(limit, self.stops.eos_ids)
+        elif limit >= 1 and policy.neural is not None:
+            generator = None if self.sampling.greedy else self._generator
+            tree = policy.neural.propose(self.committed, limit, generator)
+        return lookup, score, path, tree
+
+    def _forward(self, tree: DraftTree) -> tuple[Tensor, dict[str, Tensor]]:
+        device, base = self.lens.device, len(self.committed) - 1
+        ids = torch.tensor([[self.committed[-1], *tree.tokens]], device=device)
+        attend = positions = None
+        if len(tree):
+            mask = np.ones((1, len(tree) + 1, base + len(tree) + 1), dtype=bool)
+            mask[0, :, base:] = tree.attend
+            attend = torch.from_numpy(mask).to(device)
+            positions = torch.from_numpy(base + tree.depths)[None].to(device)
+        out = self.lens.forward(
+            ids, sites=self._sites, attend=attend, positions=positions, kv=self._kv
+        )
+        assert out.logits is not None
+        return out.logits[0], {site: stream[0] for site, stream in out.streams.items()}
+
+    def _verify(self, tree: DraftTree, logits: Tensor) -> Accepted:
+        if self.sampling.greedy:
+            return verify_greedy(
+                tree,
+                lambda slot, path: int(
+                    self._processor.logits(logits[slot], self.committed, path).argmax()
+                ),
+            )
+        return verify_sampled(
+            tree,
+            lambda slot, path: self._processor.probabilities(logits[slot], self.committed, path),
+            self._generator,
+        )
+
+    def _finish(self, emitted: list[int], budget: int) -> int:
+        """How many of the emitted tokens stay; sets why the text ended, if it did."""
+        cut = self.stops.cut(self.trace.generated, emitted)
+        kept = len(emitted) if cut is None else cut
+        if cut is not None:
+            self.trace.finish = "eos" if emitted[cut - 1] in self.stops.eos_ids else "stop"
+        elif kept == budget:
+            self.trace.finish = "length"
+        elif len(self.committed) + kept >= self.lens.n_ctx:
+            self.trace.finish = "context"
+        return kept
+
+    def _absorb(self, streams: dict[str, Tensor]) -> None:
+        """Hand the streams of newly processed tokens to the probe and the drafter."""
+        probe, neural = self.policy.probe, self.policy.neural
+        if probe is not None:
+            self.trace.scores += probe.score(streams[probe.site]).tolist()
+        if neural is not None:
+            neural.absorb({site: streams[site] for site in neural.sites})
+
+    def _clock(self) -> float:
+        if self.lens.device.type == "cuda":
+            torch.cuda.synchronize(self.lens.device)
+        return time.perf_counter()
+
+
+def _prompt_ids(lens: Lens, prompt: str | Sequence[int]) -> list[int]:
+    if isinstance(prompt, str):
+        if lens.tokenizer is None:
+            raise SwitchSDError("a text prompt needs a tokenizer; pass token ids instead")
+        prompt = lens.tokenizer(prompt).input_ids
+    ids = [int(token) for token in prompt]
+    if not ids:
+        raise SwitchSDError("the prompt is empty: give at least one token")
+    if min(ids) < 0 or max(ids) >= lens.d_vocab:
+        raise SwitchSDError(f"the prompt has ids outside this model's vocabulary of {lens.d_vocab}")
+    if len(ids) >= lens.n_ctx:
+        raise SwitchSDError(
+            f"the prompt has {len(ids)} tokens and the context {lens.n_ctx}: shorten it"
+        )
+    return ids

@@ -1,0 +1,1 @@
+"""A model with named streams, the activations it stores, and the probes read from them."""

@@ -1,0 +1,164 @@
+"""Every layer × stream: fit on train, choose the site and τ on validation, report on test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from ..errors import SwitchSDError
+from ..progress import Progress, silent
+from .anatomy import Site
+from .dataset import ProbeData
+from .metrics import Estimate, best_f1_threshold, bootstrap, f1_always_copy, f1_at, roc_auc
+from .probes import C_PATH, LinearProbe, fit_logistic_path
+from .store import ActivationStore
+
+
+@dataclass(frozen=True)
+class FittedSite:
+    """The best probe of one site.
+
+    Attributes:
+        site: where.
+        probe: its weights.
+        C: inverse regularisation, chosen on validation.
+        tau: threshold, chosen on validation.
+        valid_f1, valid_auroc: what it was chosen by.
+        test_f1, test_auroc: on prompts that chose nothing.
+    """
+
+    site: str
+    probe: LinearProbe
+    C: float
+    tau: float
+    valid_f1: float
+    valid_auroc: float
+    test_f1: float
+    test_auroc: float
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """All sites of a sweep.
+
+    Attributes:
+        fitted: one entry a site.
+        data: what they were fitted on.
+    """
+
+    fitted: tuple[FittedSite, ...]
+    data: ProbeData
+
+    @property
+    def best(self) -> FittedSite:
+        """The site with the highest validation F1 (the paper's rule)."""
+        return max(self.fitted, key=lambda f: f.valid_f1)
+
+    def table(self) -> pd.DataFrame:
+        """site, layer, stream, f1, auroc (test), tau, C, valid_f1, valid_auroc."""
+        rows = []
+        for fit in self.fitted:
+            site = Site.parse(fit.site)
+            rows.append(
+                {
+                    "site": fit.site,
+                    "layer": site.layer,
+                    "stream": site.stream,
+                    "f1": fit.test_f1,
+                    "auroc": fit.test_auroc,
+                    "tau": fit.tau,
+                    "C": fit.C,
+                    "valid_f1": fit.valid_f1,
+                    "valid_auroc": fit.valid_auroc,
+                }
+            )
+        return pd.DataFrame(rows)
+
+
+def sweep(
+    store: ActivationStore,
+    data: ProbeData,
+    sites: Sequence[str] | None = None,
+    *,
+    C: Sequence[float] = C_PATH,
+    progress: Progress = silent,
+) -> Sweep:
+    """Fit a logistic probe at every site of the store.
+
+    Args:
+        store: activations.
+        data: labelled rows and their split.
+        sites: which sites; all of the store's if None.
+        C: regularisation path; the best C by validation F1 is kept.
+        progress: told the number of sites.
+
+    Raises:
+        SwitchSDError: a site the store does not hold, one class only, activations not finite.
+    """
+    chosen = list(store.sites if sites is None else sites)
+    unknown = [site for site in chosen if site not in store.sites]
+    if unknown or not chosen:
+        raise SwitchSDError(f"the store holds {len(store.sites)} sites, not {unknown or 'none'}")
+    fitted = []
+    for done, site in enumerate(chosen):
+        progress("probes", done, len(chosen))
+        fitted.append(fit_site(store, data, site, C=C))
+    progress("probes", len(chosen), len(chosen))
+    return Sweep(tuple(fitted), data)
+
+
+def fit_site(
+    store: ActivationStore, data: ProbeData, site: str, *, C: Sequence[float] = C_PATH
+) -> FittedSite:
+    """Fit one site on train, choose C and τ on validation by F1, measure on test."""
+    X, y = store.read(site, data.index).numpy(), data.y
+    train, valid, test = data.train, data.valid, data.test
+    candidates = []
+    for c, probe in zip(C, fit_logistic_path(X[train], y[train], C=C), strict=True):
+        tau, f1 = best_f1_threshold(y[valid], probe.score(X[valid]))
+        candidates.append((f1, c, tau, probe))
+    f1, c, tau, probe = max(candidates, key=lambda row: row[0])
+    score = probe.score(X[test])
+    return FittedSite(
+        site=site,
+        probe=probe,
+        C=c,
+        tau=tau,
+        valid_f1=f1,
+        valid_auroc=roc_auc(y[valid], probe.score(X[valid])),
+        test_f1=f1_at(y[test], score, tau),
+        test_auroc=roc_auc(y[test], score),
+    )
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A probe's test figures, intervals over prompts."""
+
+    auroc: Estimate
+    f1: Estimate
+    f1_always_copy: float
+    prevalence: float
+    n_tokens: int
+    n_prompts: int
+
+
+def evaluate(
+    y: np.ndarray, score: np.ndarray, groups: np.ndarray, tau: float, *, seed: int = 0
+) -> Evaluation:
+    """AUROC and F1 at τ with bootstrap intervals over prompts.
+
+    Raises:
+        SwitchSDError: one class only, or fewer than two prompts.
+    """
+    return Evaluation(
+        auroc=bootstrap(roc_auc, groups, y, score, seed=seed),
+        f1=bootstrap(lambda y, s: f1_at(y, s, tau), groups, y, score, seed=seed),
+        f1_always_copy=f1_always_copy(y),
+        prevalence=float(np.mean(y)),
+        n_tokens=len(y),
+        n_prompts=len(np.unique(groups)),
+    )

@@ -1,0 +1,200 @@
+"""Run folders: everything a command writes goes to one, whole or not at all, and nothing is lost.
+
+runs/<name>/manifest.json   what was run, on what, when; `state` is "running" or "complete"
+runs/<name>/metrics.json    the figures, machine-readable; a command updates only its own keys
+runs/<name>/<table>.parquet
+runs/<name>/figures/
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import time
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from .errors import SwitchSDError
+
+SCHEMA = 1
+"""Version of the run-folder layout; a reader refuses a newer one by name."""
+
+_VERSIONED = ("switchsd", "torch", "transformers", "transformer-lens", "scikit-learn")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` to `path` in one step, so that a reader never sees half a file.
+
+    Non-finite numbers become null: JSON has no word for them.
+    """
+    text = json.dumps(_finite(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    _replace(path, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file; a damaged one is a `SwitchSDError` that names it."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise SwitchSDError(f"{path} is damaged ({error}); make the run again") from error
+    except OSError as error:
+        raise SwitchSDError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def write_parquet(path: Path, frame: pd.DataFrame) -> None:
+    """Write a table in one step (see `write_json`)."""
+    _replace(path, lambda part: frame.to_parquet(part, index=False))
+
+
+def read_parquet(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
+    """Read a table; a damaged or missing one is a `SwitchSDError` that names it."""
+    try:
+        return pd.read_parquet(path, columns=columns)
+    except FileNotFoundError as error:
+        raise SwitchSDError(f"{path} does not exist; make the run again") from error
+    except (OSError, ValueError) as error:  # pyarrow's errors derive from both
+        raise SwitchSDError(f"{path} is damaged ({error}); make the run again") from error
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder."""
+
+    path: Path
+
+    @classmethod
+    def start(cls, path: Path, *, command: str, config: dict[str, Any]) -> Run:
+        """Open `path` for writing: go on with an unfinished run of the same config, else begin.
+
+        A finished run, or one of another config, is moved aside to `<name>-<time>` and never
+        deleted.
+        """
+        run = cls(path)
+        manifest = run.manifest() if run.exists() else {}
+        same = manifest.get("command") == command and manifest.get("config") == _plain(config)
+        if manifest.get("state") == "running" and same:
+            return run
+        if path.exists():
+            _move_aside(path)
+        (path / "figures").mkdir(parents=True)
+        write_json(
+            path / "manifest.json",
+            {
+                "schema": SCHEMA,
+                "command": command,
+                "config": config,
+                "state": "running",
+                "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+                "cores": os.cpu_count(),
+                "python": platform.python_version(),
+                "versions": _versions(),
+            },
+        )
+        return run
+
+    def exists(self) -> bool:
+        """Whether a manifest lies there."""
+        return (self.path / "manifest.json").is_file()
+
+    def manifest(self) -> dict[str, Any]:
+        """The manifest; a missing, damaged or newer one is a `SwitchSDError`."""
+        path = self.path / "manifest.json"
+        if not path.is_file():
+            raise SwitchSDError(f"{self.path} is not a run folder (it has no manifest.json)")
+        manifest = read_json(path)
+        schema = manifest.get("schema") if isinstance(manifest, dict) else None
+        if not isinstance(schema, int):
+            raise SwitchSDError(f"{path} is no manifest of a run; make the run again")
+        if schema > SCHEMA:
+            raise SwitchSDError(f"{path} was written by a newer switchsd; upgrade to read it")
+        return manifest
+
+    def describe(self, **keys: Any) -> None:
+        """Add keys to the manifest."""
+        write_json(self.path / "manifest.json", {**self.manifest(), **keys})
+
+    def finish(self) -> None:
+        """Mark the run complete."""
+        self.describe(state="complete", finished=time.strftime("%Y-%m-%dT%H:%M:%S%z"))
+
+    def metrics(self) -> dict[str, Any]:
+        """The figures written so far."""
+        path = self.path / "metrics.json"
+        return read_json(path) if path.is_file() else {}
+
+    def update_metrics(self, **keys: Any) -> None:
+        """Set these keys of `metrics.json`; all others stay."""
+        write_json(self.path / "metrics.json", {**self.metrics(), **keys})
+
+    def has_table(self, name: str) -> bool:
+        """Whether `<name>.parquet` is there."""
+        return (self.path / f"{name}.parquet").is_file()
+
+    def table(self, name: str, columns: list[str] | None = None) -> pd.DataFrame:
+        """Read `<name>.parquet`."""
+        return read_parquet(self.path / f"{name}.parquet", columns)
+
+    def write_table(self, name: str, frame: pd.DataFrame) -> None:
+        """Write `<name>.parquet` whole or not at all."""
+        write_parquet(self.path / f"{name}.parquet", frame)
+
+
+def list_runs(folder: Path) -> list[Run]:
+    """Every run folder directly inside `folder`, newest first; damaged ones included."""
+    if not folder.is_dir():
+        return []
+    runs = [Run(child) for child in folder.iterdir() if (child / "manifest.json").is_file()]
+    return sorted(runs, key=lambda run: (run.path / "manifest.json").stat().st_mtime, reverse=True)
+
+
+def _replace(path: Path, write: Any) -> None:
+    part = path.with_name(f".{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(part)
+        os.replace(part, path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise SwitchSDError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _move_aside(path: Path) -> None:
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(path.stat().st_mtime))
+    aside, tries = path.with_name(f"{path.name}-{stamp}"), 1
+    while aside.exists():
+        aside, tries = path.with_name(f"{path.name}-{stamp}-{tries}"), tries + 1
+    path.rename(aside)
+
+
+def _versions() -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for name in _VERSIONED:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def _plain(value: Any) -> Any:
+    return json.loads(json.dumps(_finite(value)))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:  # numpy and torch scalars
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,57 @@
+"""Fixtures: the real default model once a session, tiny random models, and the shared data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from switchsd.probing.lens import Lens, load, wrap
+from tiny_models import tiny_model
+
+REPO = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def lens() -> Lens:
+    """The default model in float32 on the live backend."""
+    return load()
+
+
+@pytest.fixture(scope="session")
+def bridge_lens() -> Lens:
+    """The default model in float32 on the bridge backend."""
+    return load(backend="bridge")
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Any:
+    """The default model's tokenizer, without loading the model."""
+    from switchsd.probing.default_model import default_model_folder
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(default_model_folder())
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The benchmark data beside the checkout; without it the test skips, in CI it fails."""
+    folder = Path(os.environ.get("SWITCHSD_DATA") or REPO.parent / "shared" / "data")
+    if not folder.is_dir():
+        message = f"benchmark data not found at {folder} (set SWITCHSD_DATA)"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Callable[..., Lens]:
+    """Factory: `tiny("llama")` is a lens over a random-weight model of that shape."""
+
+    def make(kind: str, *, backend: Any = "live", **changes: Any) -> Lens:
+        return wrap(tiny_model(kind, **changes), name=f"tiny-{kind}", backend=backend)
+
+    return make
