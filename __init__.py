@@ -1,7 +1,29 @@
 """SwitchSD Lab: when does a language model copy from its context, and what does knowing it save?"""
 
-from .errors import SwitchSDError
+from typing import TYPE_CHECKING
+
+from .lazy import lazy_names
+
+if TYPE_CHECKING:
+    from .decoding.engine import generate as generate
+    from .decoding.policies import Options as Options
+    from .decoding.policies import build_policy as build_policy
+    from .decoding.sampling import Sampling as Sampling
+    from .errors import SwitchSDError as SwitchSDError
+    from .probing.copy_probe import CopyProbe as CopyProbe
+    from .probing.lens import Lens as Lens
+    from .probing.lens import load as load
+    from .probing.lens import wrap as wrap
 
 __version__ = "0.1.0"
-
-__all__ = ["SwitchSDError", "__version__"]
+__getattr__, __all__ = lazy_names(
+    __name__,
+    {
+        "errors": ["SwitchSDError"],
+        "probing.lens": ["Lens", "load", "wrap"],
+        "probing.copy_probe": ["CopyProbe"],
+        "decoding.engine": ["generate"],
+        "decoding.policies": ["Options", "build_policy"],
+        "decoding.sampling": ["Sampling"],
+    },
+)

@@ -8,6 +8,7 @@ runs/<name>/figures/
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -160,8 +161,10 @@ def _replace(path: Path, write: Any) -> None:
         write(part)
         os.replace(part, path)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise SwitchSDError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 def _move_aside(path: Path) -> None:

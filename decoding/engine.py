@@ -8,7 +8,7 @@ step emits at least one. The gate's hidden state is read in that same forward.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,18 +45,112 @@ class Generation:
     trace: Trace
 
 
+@dataclass(frozen=True)
+class Token:
+    """A committed token, as `stream` gives it.
+
+    Attributes:
+        id: its id.
+        text: what can be shown now: empty while a character is not whole yet, several characters
+            when one becomes whole.
+        position: in prompt + new tokens.
+        step: the step that emitted it.
+        path: copy or neural for an accepted draft token, bonus after one, plain without a draft.
+        source: position it was copied from, -1 if it was not.
+        score: the probe's score about it; None without a probe.
+    """
+
+    id: int
+    text: str
+    position: int
+    step: int
+    path: str
+    source: int
+    score: float | None
+
+
 def generate(
-    lens: Lens,
-    prompt: str | Sequence[int],
-    policy: str | Policy = "vanilla",
-    *,
-    options: Options | None = None,
-    max_new_tokens: int = 128,
-    sampling: Sampling | None = None,
-    eos_ids: Sequence[int] | None = None,
-    stop: Sequence[str] = (),
+    lens: Lens, prompt: str | Sequence[int], policy: str | Policy = "vanilla", **settings: Any
 ) -> Generation:
     """Decode losslessly: the target's own greedy text, or its own distribution.
+
+    Args:
+        lens: the target.
+        prompt: ids, or a text that is tokenised as it stands (no chat template).
+        policy: a name from the registry, or a `Policy`.
+        settings: `options`, `max_new_tokens`, `sampling`, `eos_ids`, `stop`; see `Decoding`.
+
+    Raises:
+        SwitchSDError: empty prompt, prompt beyond the context, budget below 1, a probe of another
+            model, unknown policy.
+
+    Example:
+        >>> generate(load(), "one two three one two", "pld", max_new_tokens=8).text
+    """
+    decoding = Decoding(lens, prompt, policy, **settings)
+    for _ in decoding.steps():
+        pass
+    return decoding.result()
+
+
+def generate_batch(
+    lens: Lens,
+    prompts: Sequence[str | Sequence[int]],
+    policy: str | Policy = "vanilla",
+    **settings: Any,
+) -> list[Generation]:
+    """`generate` for several prompts, one after the other; each is its own text and trace."""
+    return [generate(lens, prompt, policy, **settings) for prompt in prompts]
+
+
+def stream(
+    lens: Lens, prompt: str | Sequence[int], policy: str | Policy = "vanilla", **settings: Any
+) -> Iterator[Token]:
+    """`generate`, giving each token as soon as its step is committed.
+
+    The texts join to `Generation.text`: a character split over tokens is held until it is whole.
+    """
+    decoding = Decoding(lens, prompt, policy, **settings)
+    pieces = _Pieces(lens.tokenizer)
+    for step in decoding.steps():
+        for place, token in enumerate(step.tokens):
+            last = bool(decoding.trace.finish) and place == len(step.tokens) - 1
+            position = step.position + place
+            yield Token(
+                id=token,
+                text=pieces.add(token, last=last),
+                position=position,
+                step=step.number,
+                path=step.path_of(place),
+                source=step.sources[place],
+                score=decoding.trace.score_about(position),
+            )
+
+
+class _Pieces:
+    """Text of a growing id sequence, in pieces that never end inside a character."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._ids: list[int] = []  # since the last whole piece, after a little context
+        self._shown = ""  # the text of those that is out already
+
+    def add(self, token: int, *, last: bool) -> str:
+        if self._tokenizer is None:
+            return ""
+        self._ids.append(token)
+        text = self._tokenizer.decode(self._ids, skip_special_tokens=True)
+        if text.endswith("\ufffd") and not last:
+            return ""
+        piece = text[len(self._shown) :]
+        # Two tokens stay as context: some decoders treat the first token of a text differently.
+        self._ids = self._ids[-2:]
+        self._shown = self._tokenizer.decode(self._ids, skip_special_tokens=True)
+        return piece
+
+
+class Decoding:
+    """One generation in progress; `steps` runs it, `trace` holds what it did so far.
 
     Args:
         lens: the target.
@@ -66,37 +160,9 @@ def generate(
         max_new_tokens: budget; reached exactly unless the text ends before.
         sampling: greedy if None.
         eos_ids: ids that end the text; the model's own if None, none if empty.
-        stop: texts that end it.
-
-    Raises:
-        SwitchSDError: empty prompt, prompt beyond the context, budget below 1, a probe of another
-            model, unknown policy.
-
-    Example:
-        >>> generate(load(), "one two three one two", "pld", max_new_tokens=8).text
+        stop: texts that end it; the token that completes one is the last.
+        stop_when: any further condition on the new ids so far.
     """
-    decoding = Decoding(
-        lens,
-        prompt,
-        policy,
-        options=options,
-        max_new_tokens=max_new_tokens,
-        sampling=sampling,
-        eos_ids=eos_ids,
-        stop=stop,
-    )
-    for _ in decoding.steps():
-        pass
-    trace = decoding.trace
-    ids = trace.generated
-    text = None
-    if lens.tokenizer is not None:
-        text = lens.tokenizer.decode(ids, skip_special_tokens=True)
-    return Generation(text, ids, trace)
-
-
-class Decoding:
-    """One generation in progress; `steps` runs it, `trace` holds what it did so far."""
 
     def __init__(
         self,
@@ -109,6 +175,7 @@ class Decoding:
         sampling: Sampling | None = None,
         eos_ids: Sequence[int] | None = None,
         stop: Sequence[str] = (),
+        stop_when: Callable[[Sequence[int]], bool] | None = None,
     ) -> None:
         self.lens = lens
         self.policy = build_policy(policy, options) if isinstance(policy, str) else policy
@@ -117,7 +184,8 @@ class Decoding:
         self.max_new_tokens = max_new_tokens
         if max_new_tokens < 1:
             raise SwitchSDError(f"max_new_tokens = {max_new_tokens}: ask for at least one token")
-        self.stops = Stops(lens.eos_ids if eos_ids is None else eos_ids, stop, lens.tokenizer)
+        eos_ids = lens.eos_ids if eos_ids is None else eos_ids
+        self.stops = Stops(eos_ids, stop, lens.tokenizer, stop_when)
         self._processor = Processor(self.sampling, len(self.committed), sorted(self.stops.eos_ids))
         self._generator = torch.Generator().manual_seed(self.sampling.seed)
         self._kv = lens.new_kv()
@@ -141,6 +209,13 @@ class Decoding:
             step = self._step(len(self.trace.steps), len(self.committed) - start)
             self.trace.steps.append(step)
             yield step
+
+    def result(self) -> Generation:
+        """What has been generated so far."""
+        ids, text = self.trace.generated, None
+        if self.lens.tokenizer is not None:
+            text = self.lens.tokenizer.decode(ids, skip_special_tokens=True)
+        return Generation(text, ids, self.trace)
 
     def _prefill(self) -> None:
         begin = self._clock()

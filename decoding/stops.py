@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import SwitchSDError
@@ -15,12 +15,19 @@ class Stops:
         eos_ids: ids that end the text; the id itself is kept, as transformers keeps it.
         strings: texts that end it, with the token that completes them kept.
         tokenizer: needed for `strings`.
+        when: any further condition on the new tokens so far, asked after each one.
 
     Raises:
         SwitchSDError: an empty stop string, or strings without a tokenizer.
     """
 
-    def __init__(self, eos_ids: Sequence[int], strings: Sequence[str] = (), tokenizer: Any = None):
+    def __init__(
+        self,
+        eos_ids: Sequence[int],
+        strings: Sequence[str] = (),
+        tokenizer: Any = None,
+        when: Callable[[Sequence[int]], bool] | None = None,
+    ) -> None:
         if any(not string for string in strings):
             raise SwitchSDError("an empty stop string would end every text at once; leave it out")
         if strings and tokenizer is None:
@@ -28,6 +35,7 @@ class Stops:
         self.eos_ids = frozenset(eos_ids)
         self._strings = tuple(strings)
         self._tokenizer = tokenizer
+        self._when = when
         # no token carries less than one character of decoded text for long: this many tokens back
         # always hold the longest stop string (4 bytes a character at worst)
         self._reach = 4 * max((len(string) for string in strings), default=0) + 4
@@ -36,6 +44,8 @@ class Stops:
         """How many of `new` stay when the text ends inside them; None if it goes on."""
         for kept, token in enumerate(new, start=1):
             if token in self.eos_ids or self._completes(generated, new[:kept]):
+                return kept
+            if self._when is not None and self._when([*generated, *new[:kept]]):
                 return kept
         return None
 

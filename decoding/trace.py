@@ -45,6 +45,11 @@ class Step:
         """Tokens the step added to the text."""
         return len(self.tokens)
 
+    def path_of(self, place: int) -> str:
+        """How the step's token at `place` came about: copy or neural if it was drafted, bonus after
+        a draft, plain without one."""
+        return self.path if place < self.accepted or self.path == "plain" else "bonus"
+
 
 @dataclass
 class Trace:
@@ -113,9 +118,8 @@ class Trace:
         ]
         for s in self.steps:
             for place, token in enumerate(s.tokens):
-                drafted = place < s.accepted
-                path = s.path if drafted or s.path == "plain" else "bonus"
-                rows.append((s.position + place, token, s.number, path, s.sources[place]))
+                row = (s.position + place, token, s.number, s.path_of(place), s.sources[place])
+                rows.append(row)
         frame = pd.DataFrame(rows, columns=["position", "id", "step", "path", "source"])
         frame.insert(0, "policy", self.policy)
         frame["score"] = pd.Series([self.score_about(p) for p in frame["position"]], dtype=float)

@@ -45,23 +45,7 @@ def complete(
         SwitchSDError: an empty prompt, or one that leaves no room in the context.
     """
     for batch in _batches(lens, prompts, max_new_tokens, batch_size):
-        longest = max(len(prompts[i]) for i in batch)
-        pad = lens.eos_ids[0] if lens.eos_ids else 0
-        ids = torch.full((len(batch), longest), pad)
-        mask = torch.zeros((len(batch), longest), dtype=torch.long)
-        for row, i in enumerate(batch):
-            ids[row, longest - len(prompts[i]) :] = torch.tensor(list(prompts[i]))
-            mask[row, longest - len(prompts[i]) :] = 1
-        torch.manual_seed(seed + batch[0])
-        choice = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
-        out = lens.model.generate(
-            ids.to(lens.device),
-            attention_mask=mask.to(lens.device),
-            max_new_tokens=max_new_tokens,
-            pad_token_id=pad,
-            **(choice if temperature > 0 else {"do_sample": False}),
-        )[:, longest:].tolist()
-        yield batch, [_until_eos(row, lens.eos_ids) for row in out]
+        yield batch, _complete_batch(lens, prompts, batch, max_new_tokens, temperature, seed)
 
 
 def build_corpus(
@@ -156,26 +140,40 @@ def _resumable(
     batch_size: int,
 ) -> Iterator[tuple[list[int], list[list[int]]]]:
     """`complete`, with every batch kept on disk and read back from there the next time."""
-    kept: dict[int, list[int]] = {}
-    for file in sorted(part.glob("*.parquet")):
+    for number, batch in enumerate(_batches(lens, texts, max_new_tokens, batch_size)):
+        file = part / f"{number:06d}.parquet"
+        if not file.is_file():
+            answers = _complete_batch(lens, texts, batch, max_new_tokens, temperature, seed)
+            write_parquet(file, pd.DataFrame({"index": batch, "ids": answers}))
         saved = read_parquet(file)
-        batch = dict(zip(saved["index"].tolist(), map(list, saved["ids"]), strict=True))
-        kept |= batch
-        yield list(batch), list(batch.values())
-    todo = [i for i in range(len(texts)) if i not in kept]
-    run = complete(
-        lens,
-        [texts[i] for i in todo],
+        yield saved["index"].tolist(), [list(ids) for ids in saved["ids"]]
+
+
+def _complete_batch(
+    lens: Lens,
+    prompts: Sequence[Sequence[int]],
+    batch: list[int],
+    max_new_tokens: int,
+    temperature: float,
+    seed: int,
+) -> list[list[int]]:
+    longest = max(len(prompts[i]) for i in batch)
+    pad = lens.eos_ids[0] if lens.eos_ids else 0
+    ids = torch.full((len(batch), longest), pad)
+    mask = torch.zeros((len(batch), longest), dtype=torch.long)
+    for row, i in enumerate(batch):
+        ids[row, longest - len(prompts[i]) :] = torch.tensor(list(prompts[i]))
+        mask[row, longest - len(prompts[i]) :] = 1
+    torch.manual_seed(seed + batch[0])  # transformers' generate draws from the global generator
+    choice = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+    out = lens.model.generate(
+        ids.to(lens.device),
+        attention_mask=mask.to(lens.device),
         max_new_tokens=max_new_tokens,
-        temperature=temperature,
-        seed=seed,
-        batch_size=batch_size,
+        pad_token_id=pad,
+        **(choice if temperature > 0 else {"do_sample": False}),
     )
-    for local, completions in run:
-        indices = [todo[i] for i in local]
-        frame = pd.DataFrame({"index": indices, "ids": completions})
-        write_parquet(part / f"{min(indices):06d}.parquet", frame)
-        yield indices, completions
+    return [_until_eos(row, lens.eos_ids) for row in out[:, longest:].tolist()]
 
 
 def _row(
@@ -199,6 +197,7 @@ def _row(
 def _batches(
     lens: Lens, prompts: Sequence[Sequence[int]], max_new_tokens: int, batch_size: int
 ) -> Iterator[list[int]]:
+    """Prompts of about equal length together, short ones first; the same batches every time."""
     for i, prompt in enumerate(prompts):
         if not prompt:
             raise SwitchSDError(f"prompt {i} is empty: give at least one token")

@@ -1,0 +1,142 @@
+"""The lab's figures on disk: each as a page of its own and as the CSV it was drawn from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import plotly.graph_objects as go
+from plotly.offline import get_plotlyjs
+
+from ..errors import SwitchSDError
+from ..runs import Run
+from . import probing_figures as draw
+from .figure_style import FIGURE_CONFIG
+from .figures import layer_sweep, site_heatmap
+from .report_page import page, paragraph
+
+Draw = Callable[[pd.DataFrame, Run], go.Figure]
+
+FIGURES: dict[str, tuple[str, Draw, str]] = {
+    "layer-stream": (
+        "sites",
+        lambda table, run: layer_sweep(table, "auroc"),
+        "AUROC of a logistic probe at every layer and stream on CopyDiversity test prompts; the "
+        "hidden state at j answers for the token at j + 2. After the paper's Figure 5.",
+    ),
+    "layer-stream-f1": (
+        "sites",
+        lambda table, run: layer_sweep(table, "f1"),
+        "F1 at the τ chosen on validation, at every layer and stream.",
+    ),
+    "site-heatmap": (
+        "sites",
+        lambda table, run: site_heatmap(table, "auroc"),
+        "The same AUROC as a map; the best site is boxed.",
+    ),
+    "evaluation": (
+        "evaluation",
+        lambda table, run: draw.auroc_by_set(table),
+        "The served probe, trained on CopyDiversity only. 95 % intervals over prompts.",
+    ),
+    "given-match": (
+        "evaluation",
+        lambda table, run: draw.given_match(table),
+        "Only positions where the context offers a copy; the question is whether three or more "
+        "copied tokens would be accepted.",
+    ),
+    "given-match-without-loops": (
+        "evaluation",
+        lambda table, run: draw.given_match(table, loops="without"),
+        "The same without tokens in loops.",
+    ),
+    "corpora": (
+        "corpora",
+        lambda table, run: draw.confusion_by_corpus(table),
+        "Probes from three training corpora on MT-Bench; rows sum to 1. After the paper's Figure 4.",
+    ),
+    "tau": (
+        "tau_sweep",
+        lambda table, run: draw.tau_curves(table, tau=run.metrics()["served"]["tau"]),
+        "All four benchmarks; the marked τ was chosen on CopyDiversity validation prompts. After "
+        "the paper's Figure 6, left.",
+    ),
+    "roc": (
+        "probe_test",
+        lambda table, run: draw.roc_by_set(table),
+        "ROC of the served probe on each set. After the paper's Figure 6, right.",
+    ),
+    "calibration": (
+        "calibration",
+        lambda table, run: draw.calibration(table),
+        "Ten bins of score; below the diagonal the probe claims more copying than there is.",
+    ),
+    "offsets": (
+        "offsets",
+        lambda table, run: draw.offsets(table),
+        "A probe for each label offset, trained, thresholded and tested at itself.",
+    ),
+    "training-tokens": (
+        "training_tokens",
+        lambda table, run: draw.training_tokens(table),
+        "Whole prompts, drawn anew for each point.",
+    ),
+    "probe-families": (
+        "probe_families",
+        lambda table, run: draw.probe_families(table),
+        "Probe families at the served site.",
+    ),
+    "controls": (
+        "controls",
+        lambda table, run: draw.controls(table),
+        "The same fit on real labels and on labels that hold no copy mode, CopyDiversity test.",
+    ),
+    "families": (
+        "families",
+        lambda table, run: draw.families(table),
+        "CopyDiversity test prompts by template family, most copied at the top.",
+    ),
+    "tries": (
+        "tries",
+        lambda table, run: draw.tries(table),
+        "What else was tried, each trained on CopyDiversity only.",
+    ),
+}
+"""Name → (table, figure function, caption)."""
+
+
+def write_probing_figures(run: Run) -> list[Path]:
+    """Write `figures/<name>.html` and `.csv` for every table that the run has.
+
+    Raises:
+        SwitchSDError: a table that is damaged, or a folder that cannot be written.
+    """
+    folder, written = run.path / "figures", []
+    _write(folder / "plotly.min.js", get_plotlyjs())
+    for name, (source, make, caption) in FIGURES.items():
+        if not run.has_table(source):
+            continue
+        table = run.table(source)
+        body = make(table, run).to_html(
+            full_html=False, include_plotlyjs=False, div_id=name, config=FIGURE_CONFIG
+        )
+        path = folder / f"{name}.html"
+        script = '<script src="plotly.min.js"></script>'
+        _write(path, page(name, body + paragraph(caption, "note"), script=script))
+        _write(folder / f"{name}.csv", table.to_csv(index=False))
+        written.append(path)
+    return written
+
+
+def _write(path: Path, text: str) -> None:
+    """Write in one step, so that a page open in a browser is never half there."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise SwitchSDError(f"cannot write {path}: {error.strerror or error}") from error

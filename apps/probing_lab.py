@@ -1,0 +1,337 @@
+"""The probing lab: corpora → labels → activations → served probe → studies, each step resumable.
+
+runs/probing/corpora/<name>/    texts
+runs/probing/activations/<…>/   stores
+runs/probing/probe/             the served CopyProbe
+runs/probing/<table>.parquet    one a study, with a stamp under stages/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from ..data.chat import special_ids
+from ..errors import SwitchSDError
+from ..probing.capture import capture
+from ..probing.control_studies import random_weights
+from ..probing.copy_probe import CopyProbe
+from ..probing.corpora import (
+    benchmark_file,
+    build_benchmark,
+    build_constructed_copy,
+    build_copy_diversity,
+    build_natural_text,
+)
+from ..probing.evaluation import figures, score_set
+from ..probing.fitting import Fitted, fit_on
+from ..probing.lens import Lens
+from ..probing.match_study import selection_table
+from ..probing.partition import assign_parts, parts_of
+from ..probing.probing_set import ProbingSet
+from ..probing.store import ids_digest
+from ..probing.studies import candidate_sites, layer_stream_study
+from ..probing.surface import token_classes
+from ..probing.token_table import GATE_LAG, TARGETS, token_table
+from ..progress import Progress
+from ..runs import Run
+from .stages import Done, digest, open_run, stage
+
+STREAMS = ("hook_resid_mid", "hook_resid_post", "hook_attn_out", "hook_mlp_out")
+BENCHMARKS = ("humaneval", "math500", "cnndm", "mtbench")
+WIKITEXT = "wikitext_test_raw.txt"
+COPY_DIVERSITY = "copy_diversity"
+
+
+@dataclass(frozen=True)
+class LabConfig:
+    """Sizes of the lab.
+
+    Attributes:
+        n_prompts: CopyDiversity prompts, each completed greedily and at temperature 0.8.
+        completion_tokens: budget of each completion.
+        sweep_prompts: the first so many prompts serve the sweep of all sites.
+        candidates: sites captured on the whole corpus.
+        eval_prompts: prompts of each benchmark.
+        eval_tokens: budget of each of their completions.
+        given_tokens: tokens of natural text and of ConstructedCopy.
+        natural_text: WikiText file or hub dataset; the file beside the benchmarks if empty.
+        data_dir: folder of the benchmarks; the usual places if empty.
+        seed: of prompts, splits, sampling and intervals.
+    """
+
+    n_prompts: int = 600
+    completion_tokens: int = 96
+    sweep_prompts: int = 140
+    candidates: int = 8
+    eval_prompts: int = 40
+    eval_tokens: int = 128
+    given_tokens: int = 60_000
+    natural_text: str = ""
+    data_dir: str = ""
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Served:
+    """The probe that a decoder gets, and how it was trained."""
+
+    site: str
+    offset: int
+    target: str
+    fitted: Fitted
+
+
+class Lab:
+    """A lab run; every attribute is computed when first asked for and kept in the run folder."""
+
+    def __init__(self, run: Run, lens: Lens, config: LabConfig, *, progress: Progress) -> None:
+        self.run, self.lens, self.config, self.progress = run, lens, config, progress
+        self.data_dir = Path(config.data_dir) if config.data_dir else None
+        self._token_class = token_classes(lens.tokenizer)
+        self._breaks = special_ids(lens.tokenizer)
+        self._digests: dict[int, str] = {}
+
+    # ---- corpora -----------------------------------------------------------------------------
+
+    @cached_property
+    def copy_diversity(self) -> pd.DataFrame:
+        """The training corpus."""
+        config = self.config
+        return build_copy_diversity(
+            self.lens,
+            self.run.path / "corpora" / COPY_DIVERSITY,
+            n_prompts=config.n_prompts,
+            max_new_tokens=config.completion_tokens,
+            seed=config.seed,
+            progress=self.progress,
+        )
+
+    def benchmark(self, name: str) -> pd.DataFrame:
+        """A benchmark completed by the model; chooses nothing."""
+        return build_benchmark(
+            self.lens,
+            name,
+            self.run.path / "corpora" / name,
+            n_prompts=self.config.eval_prompts,
+            max_new_tokens=self.config.eval_tokens,
+            data_dir=self.data_dir,
+            progress=self.progress,
+        )
+
+    def given(self, name: str) -> pd.DataFrame:
+        """`natural_text` or `constructed_copy`."""
+        folder, config = self.run.path / "corpora" / name, self.config
+        if name == "constructed_copy":
+            return build_constructed_copy(
+                self.lens, folder, n_tokens=config.given_tokens, seed=config.seed
+            )
+        source = config.natural_text or benchmark_file(WIKITEXT, self.data_dir)
+        return build_natural_text(self.lens, folder, source=source, n_tokens=config.given_tokens)
+
+    # ---- labelled sets -----------------------------------------------------------------------
+
+    @cached_property
+    def parts(self) -> pd.Series:
+        """Prompt → train, valid or test; the sweep's subset is split as the whole is."""
+        corpus = self.copy_diversity
+        return assign_parts(corpus["prompt_id"], corpus["family"], seed=self.config.seed)
+
+    @cached_property
+    def sweep_corpus(self) -> pd.DataFrame:
+        """The corpus' first prompts, at all their temperatures."""
+        corpus = self.copy_diversity
+        first = corpus["prompt_id"].drop_duplicates().head(self.config.sweep_prompts)
+        return corpus[corpus["prompt_id"].isin(first)].reset_index(drop=True)
+
+    @cached_property
+    def sweep_set(self) -> ProbingSet:
+        """Every site on the sweep's part of the corpus."""
+        sites = [f"blocks.{layer}.{s}" for layer in range(self.lens.n_layers) for s in STREAMS]
+        return self._set(COPY_DIVERSITY, self.sweep_corpus, sites, self.parts, label="sweep")
+
+    @cached_property
+    def layers(self) -> Done:
+        """Layer × stream at the offset the live gate reads."""
+        data = self.sweep_set
+        return stage(
+            self.run,
+            "sites",
+            {"set": self.digest_of(data), "offset": GATE_LAG},
+            lambda: layer_stream_study(
+                data, data.store.sites, offset=GATE_LAG, progress=self.progress
+            ),
+        )
+
+    @cached_property
+    def candidates(self) -> list[str]:
+        """Sites captured on the whole corpus and on the evaluation sets."""
+        return candidate_sites(self.layers.table, count=self.config.candidates)
+
+    @cached_property
+    def full_set(self) -> ProbingSet:
+        """The candidates on the whole corpus."""
+        return self._set(COPY_DIVERSITY, self.copy_diversity, self.candidates, self.parts)
+
+    @cached_property
+    def evaluation(self) -> dict[str, ProbingSet]:
+        """The candidates on every benchmark."""
+        return {name: self._set(name, self.benchmark(name), self.candidates) for name in BENCHMARKS}
+
+    def given_set(self, name: str) -> ProbingSet:
+        """The served site on natural text or ConstructedCopy, split by text."""
+        corpus, seed = self.given(name), self.config.seed
+        parts = assign_parts(corpus["prompt_id"], corpus["family"], seed=seed)
+        return self._set(name, corpus, [self.served.site], parts)
+
+    @cached_property
+    def random_model_set(self) -> ProbingSet:
+        """The sweep's texts read by a random-weights model of the same shape."""
+        lens = random_weights(self.lens, seed=self.config.seed)
+        return self._set(
+            COPY_DIVERSITY,
+            self.sweep_corpus,
+            [self.served.site],
+            self.parts,
+            label="random-weights",
+            lens=lens,
+        )
+
+    # ---- the served probe --------------------------------------------------------------------
+
+    @cached_property
+    def selection(self) -> Done:
+        """Site × offset × target on validation."""
+        data = self.full_set
+        return stage(
+            self.run,
+            "selection",
+            {"set": self.digest_of(data), "sites": self.candidates},
+            lambda: selection_table(
+                data, self.candidates, offsets=(0, 1, 2), targets=TARGETS, progress=self.progress
+            ),
+        )
+
+    @cached_property
+    def served(self) -> Served:
+        """The paper's label at the site and offset that rank matches best on validation."""
+        table = self.selection.table
+        table = table[table["target"] == "copied"]
+        best = table.iloc[int(table["valid_auroc_given_match"].to_numpy().argmax())]
+        site, offset, target = str(best["site"]), int(best["offset"]), str(best["target"])
+        fitted = fit_on(self.full_set, site, offset=offset, target=target)
+        return Served(site, offset, target, fitted)
+
+    def served_key(self) -> dict[str, Any]:
+        """What identifies the served probe in a stage's stamp."""
+        served = self.served
+        return {
+            "selection": self.selection.digest,
+            "served": [served.site, served.offset, served.target],
+        }
+
+    def save_probe(self) -> CopyProbe:
+        """Write the served probe, with its CopyDiversity test figures, to `probe/`."""
+        served, data = self.served, self.full_set
+        scored = score_set(data, served.fitted.probe, served.site, data.rows("test"),
+                           lag=served.offset)  # fmt: skip
+        linear = served.fitted.linear
+        about = {"set": f"{COPY_DIVERSITY} (test prompts)", "target": served.target}
+        about |= {"setting": served.fitted.setting, "n_train_tokens": served.fitted.n_train}
+        probe = CopyProbe(
+            site=served.site,
+            label_offset=served.offset,
+            tau=served.fitted.tau,
+            weight=torch.from_numpy(linear.weight),
+            bias=linear.bias,
+            model=self.lens.name,
+            fingerprint=self.lens.fingerprint,
+            dtype=self.lens.dtype,
+            versions={name: version(name) for name in ("switchsd", "torch", "transformers")},
+            metrics=about | figures(scored, served.fitted.tau, seed=self.config.seed),
+        )
+        probe.save(self.run.path / "probe")
+        return probe
+
+    # ---- inside ------------------------------------------------------------------------------
+
+    def _set(
+        self,
+        name: str,
+        corpus: pd.DataFrame,
+        sites: list[str],
+        parts: pd.Series | None = None,
+        *,
+        label: str = "",
+        lens: Lens | None = None,
+    ) -> ProbingSet:
+        """Token table and activations of a corpus; without `parts` everything is `test`."""
+        lens = lens or self.lens
+        corpus_key = ids_digest([*corpus["prompt_ids"], *corpus["completion_ids"]])
+        table_name = f"tokens-{name}-{label}" if label == "sweep" else f"tokens-{name}"
+        if label == "random-weights":
+            table_name = f"tokens-{name}-sweep"  # the same texts
+        tokens = stage(
+            self.run,
+            table_name,
+            {"corpus": corpus_key, "n_train": 5, "lag": GATE_LAG},
+            lambda: token_table(corpus, self._token_class, breaks=self._breaks),
+        )
+        key = digest([lens.fingerprint, lens.dtype, corpus_key, sorted(sites)])
+        folder = self.run.path / "activations" / f"{name}-{label or 'all'}-{key[:8]}"
+        store = capture(
+            lens,
+            corpus,
+            sites,
+            folder,
+            store_dtype="bfloat16" if lens.dtype == "bfloat16" else "float16",
+            progress=self.progress,
+        )
+        table = tokens.table
+        part = (
+            parts_of(table["prompt_id"], parts)
+            if parts is not None
+            else np.full(len(table), "test", dtype=object)
+        )
+        made = ProbingSet(name, table, store, part)
+        self._digests[id(made)] = digest([tokens.digest, store.key.digest(), self.config.seed])
+        return made
+
+    def digest_of(self, data: ProbingSet) -> str:
+        """What a set was made from, for a stage's stamp."""
+        return self._digests[id(data)]
+
+
+def open_lab(
+    load_lens: Callable[[], Lens],
+    path: Path,
+    config: LabConfig,
+    *,
+    model: str,
+    dtype: str,
+    device: str,
+    progress: Progress,
+) -> Lab:
+    """Open the lab's run folder and load the model; finished stages of the same settings stay."""
+    settings = {**asdict(config), "model": model, "dtype": dtype, "device": device}
+    run = open_run(path, command="probe study", config=settings)
+    lens = load_lens()
+    if lens.tokenizer is None:
+        raise SwitchSDError(f"{lens.name} has no tokenizer; the lab needs one")
+    about = {"name": lens.name, "fingerprint": lens.fingerprint}
+    run.describe(
+        model=about,
+        dtype=lens.dtype,
+        attention=lens.attention,
+        threads=torch.get_num_threads(),
+    )
+    run.update_metrics(model=lens.name, dtype=lens.dtype, threads=torch.get_num_threads())
+    return Lab(run, lens, replace(config), progress=progress)

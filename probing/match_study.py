@@ -1,0 +1,186 @@
+"""Given that the context offers a copy: does the probe know more than the surface does?
+
+Only positions with a candidate count, and the question is the gate's own: will at least three
+copied tokens be accepted (W = 1)? Everything is read at the moment the gate decides about the token
+at t: the hidden state at t − 2, the surface features of the tokens before t. A probe that does not
+beat a fitted surface baseline here only restates the rule that made its labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Int
+
+from ..progress import Progress, silent
+from .fitting import Fitted, fit_columns, fit_on, out_of_fold_logits
+from .metrics import Estimate, OneClassError, bootstrap, bootstrap_difference, roc_auc
+from .probes import LinearProbe
+from .probing_set import ProbingSet
+from .surface import with_probe_logit
+from .token_table import GATE_LAG, given_match, surface_matrix, target_known, target_labels
+
+
+@dataclass(frozen=True)
+class MatchModels:
+    """The fitted contestants.
+
+    Attributes:
+        site: where the probe reads.
+        probe: the copy probe, trained without knowing of matches.
+        surface: logistic regression on surface features at positions with a match.
+        both: the same with the probe's logit as one more feature.
+    """
+
+    site: str
+    probe: LinearProbe
+    surface: LinearProbe
+    both: LinearProbe
+
+
+def fit_match_models(
+    data: ProbingSet, site: str, fitted: Fitted, *, offset: int, target: str, seed: int = 0
+) -> MatchModels:
+    """Fit surface and both on the training prompts' positions with a match.
+
+    The probe's logits that `both` trains on are out of fold; C is chosen on validation.
+
+    Args:
+        data: the training corpus.
+        site: of the probe.
+        fitted: the probe, trained at `offset` on `target`.
+        offset: its label offset.
+        target: its target.
+        seed: of the folds.
+    """
+    y, match = target_labels(data.tokens, "accepted"), given_match(data.tokens)
+    train, valid = data.rows("train"), data.rows("valid")
+    probe, C = fitted.linear, float(fitted.setting.removeprefix("C="))
+    logit = np.full(len(data.tokens), np.nan, np.float32)  # the rest has no match
+    fold = train[target_known(data.tokens, target)[train]]
+    logit[fold] = out_of_fold_logits(
+        data.activations(site, fold, lag=offset),
+        target_labels(data.tokens, target)[fold],
+        data.groups[fold],
+        C=C,
+        read=data.activations(site, fold, lag=GATE_LAG),
+        seed=seed,
+    )
+    logit[valid] = probe.logit(data.activations(site, valid, lag=GATE_LAG))
+    features = surface_matrix(data.tokens)
+    stacked = with_probe_logit(logit, features)
+    train, valid = train[match[train]], valid[match[valid]]
+    models = [
+        fit_columns(matrix[train], y[train], (matrix[valid], y[valid]))
+        for matrix in (features, stacked)
+    ]
+    return MatchModels(site, probe, *models)
+
+
+def match_table(
+    data: ProbingSet, models: MatchModels, rows: Int[np.ndarray, " row"]
+) -> pd.DataFrame:
+    """Those of `rows` that have a match, with every contestant's logit.
+
+    Returns:
+        prompt_id, in_loop, y (three or more would be accepted), probe, surface, both.
+    """
+    rows = rows[given_match(data.tokens)[rows]]
+    features = surface_matrix(data.tokens)[rows]
+    logit = models.probe.logit(data.activations(models.site, rows, lag=GATE_LAG))
+    return pd.DataFrame(
+        {
+            "prompt_id": data.groups[rows],
+            "in_loop": data.tokens["in_loop"].to_numpy()[rows],
+            "y": target_labels(data.tokens, "accepted")[rows],
+            "probe": logit,
+            "surface": models.surface.logit(features),
+            "both": models.both.logit(with_probe_logit(logit, features)),
+        }
+    )
+
+
+def match_figures(table: pd.DataFrame, *, seed: int = 0) -> dict[str, float]:
+    """AUROC of each contestant and the paired differences to the surface, over prompts.
+
+    Args:
+        table: of `match_table`, of one set or several.
+        seed: of the resampling.
+
+    Returns:
+        n_match, match_prevalence; `…auroc_given_match` of the probe, the surface and both;
+        `gain_given_match` (probe − surface) and `both_gain_given_match`; each with `_low` and
+        `_high`. AUROCs are NaN where the positions have one class only.
+    """
+    y, groups = table["y"].to_numpy(), table["prompt_id"].to_numpy()
+    row: dict[str, float] = {"n_match": len(y), "match_prevalence": float(np.mean(y))}
+    for name in ("probe", "surface", "both"):
+        column = f"{name}_auroc_given_match".removeprefix("probe_")
+        _put(row, column, bootstrap, groups, y, table[name].to_numpy(), seed)
+    surface = table["surface"].to_numpy()
+    for name, column in (("probe", "gain_given_match"), ("both", "both_gain_given_match")):
+        _put(row, column, bootstrap_difference, groups, y, table[name].to_numpy(), surface, seed)
+    return row
+
+
+def match_auroc(data: ProbingSet, site: str, probe: LinearProbe, part: str) -> float:
+    """AUROC of the probe's logit at the part's positions with a match (what selection looks at)."""
+    rows = data.rows(part)
+    rows = rows[given_match(data.tokens)[rows]]
+    y = target_labels(data.tokens, "accepted")[rows]
+    return roc_auc(y, probe.logit(data.activations(site, rows, lag=GATE_LAG)))
+
+
+def selection_table(
+    data: ProbingSet,
+    sites: list[str],
+    *,
+    offsets: tuple[int, ...],
+    targets: tuple[str, ...],
+    progress: Progress = silent,
+) -> pd.DataFrame:
+    """Every site × offset × target on validation; the served probe is the best row for the gate.
+
+    Returns:
+        site, offset, target, setting, tau, valid_f1, valid_auroc (at the probe's own offset and
+        target), valid_auroc_given_match (read where the gate reads).
+    """
+    rows = []
+    ways = [(site, target, offset) for site in sites for target in targets for offset in offsets]
+    for done, (site, target, offset) in enumerate(ways):
+        progress("selection", done, len(ways))
+        fitted = fit_on(data, site, offset=offset, target=target)
+        rows.append(
+            {
+                "site": site,
+                "offset": offset,
+                "target": target,
+                "setting": fitted.setting,
+                "tau": fitted.tau,
+                "valid_f1": fitted.valid_f1,
+                "valid_auroc": fitted.valid_auroc,
+                "valid_auroc_given_match": match_auroc(data, site, fitted.linear, "valid"),
+            }
+        )
+    progress("selection", len(ways), len(ways))
+    return pd.DataFrame(rows)
+
+
+def _put(
+    row: dict[str, float],
+    name: str,
+    interval: Callable[..., Estimate],
+    groups: np.ndarray,
+    y: np.ndarray,
+    *arrays_and_seed: Any,
+) -> None:
+    *arrays, seed = arrays_and_seed
+    try:
+        found = interval(roc_auc, groups, y, *arrays, seed=seed)
+    except OneClassError:
+        found = Estimate(float("nan"), float("nan"), float("nan"))
+    row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}

@@ -1,0 +1,113 @@
+"""Everything the studies know about a completion token apart from activations, in one table.
+
+One row a token: the paper's label, the copy path's accepted length there, whether it lies in a
+loop, and what the surface says at the moment the live gate would decide about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float, Int
+
+from ..data.context_index import SPAN, copy_yield
+from ..errors import SwitchSDError
+from .dataset import label_table
+from .surface import SURFACE_NAMES, surface_features
+
+GATE_LAG = 2
+"""The live gate decides about the token at t from the hidden state at t − 2: the anchor, at t − 1,
+is sampled but not processed yet."""
+
+TARGETS = ("copied", "accepted")
+"""The paper's label, and whether the copy path would have had `ACCEPTED` tokens accepted."""
+
+ACCEPTED = 3
+"""Accepted copy length that counts as worth a copy step."""
+
+
+def token_table(
+    corpus: pd.DataFrame,
+    token_class: Int[np.ndarray, " vocab"],
+    *,
+    n_train: int = 5,
+    breaks: Set[int] = frozenset(),
+) -> pd.DataFrame:
+    """The label table of a corpus, with copy yield (W = 1, n = 3) and surface features.
+
+    Args:
+        corpus: prompt_id, family, prompt_ids, completion_ids.
+        token_class: `surface.token_classes` of the tokenizer.
+        n_train: tokens a verbatim span needs.
+        breaks: special-token ids.
+
+    Returns:
+        The columns of `dataset.label_table`; `anchor_id` and `read_id` (the tokens at
+        t − 1 and t − 2, where the live gate reads), `accepted` (copy length, 0 … 20), `offered`
+        (the context offers a
+        candidate), `follows` (tokens from t to the end of the text, at most 20), and
+        `SURFACE_NAMES`, computed from the tokens before t only.
+
+    Raises:
+        SwitchSDError: no completion token, or ids outside the tokenizer's vocabulary.
+    """
+    labels = label_table(corpus, n_train=n_train, breaks=breaks)
+    parts = []
+    for row, rows in labels.groupby("row", sort=True):
+        prompt = list(corpus["prompt_ids"].iloc[row])
+        ids = prompt + list(corpus["completion_ids"].iloc[row])
+        if len(prompt) < GATE_LAG:
+            raise SwitchSDError(
+                f"text {row} begins with {len(prompt)} context tokens; give at least {GATE_LAG}"
+            )
+        positions = rows["position"].to_numpy()
+        yields = copy_yield(ids, len(prompt) - 1)
+        at = positions - len(prompt)  # the first anchor is the prompt's last token
+        known = pd.DataFrame(
+            {
+                "anchor_id": np.array(ids)[positions - 1],
+                "read_id": np.array(ids)[positions - GATE_LAG],
+                "accepted": yields["accepted"][at],
+                "offered": yields["match_length"][at] > 0,
+                "follows": np.minimum(len(ids) - positions, SPAN),
+            }
+        )
+        surface = surface_features(ids, token_class)[positions - 1]  # the anchor's row
+        known[list(SURFACE_NAMES)] = surface
+        parts.append(known.set_index(rows.index))
+    return labels.join(pd.concat(parts))
+
+
+def target_labels(tokens: pd.DataFrame, target: str) -> Bool[np.ndarray, " token"]:
+    """The labels of a target: `copied`, or `accepted` (at least `ACCEPTED` tokens of copy).
+
+    Raises:
+        SwitchSDError: no such target.
+    """
+    if target not in TARGETS:
+        raise SwitchSDError(f"unknown target {target!r}: choose {' or '.join(TARGETS)}")
+    if target == "copied":
+        return tokens["copied"].to_numpy()
+    return (tokens["accepted"] >= ACCEPTED).to_numpy()
+
+
+def target_known(tokens: pd.DataFrame, target: str) -> Bool[np.ndarray, " token"]:
+    """Where the target is decided: an accepted length needs `ACCEPTED` tokens of text to compare.
+
+    A text that was cut by its budget says nothing about what would have come.
+    """
+    if target == "copied":
+        return np.ones(len(tokens), dtype=bool)
+    return (tokens["follows"] >= ACCEPTED).to_numpy()
+
+
+def given_match(tokens: pd.DataFrame) -> Bool[np.ndarray, " token"]:
+    """Where the context offers a candidate and enough text follows to say whether it was right."""
+    return tokens["offered"].to_numpy() & target_known(tokens, "accepted")
+
+
+def surface_matrix(tokens: pd.DataFrame) -> Float[np.ndarray, "token feat"]:
+    """The surface features of each token."""
+    return tokens[list(SURFACE_NAMES)].to_numpy(np.float32)

@@ -1,0 +1,102 @@
+"""The command line: bad input gets one line and exit code 2, good input an answer."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from switchsd.probing.copy_probe import CopyProbe
+from switchsd.probing.lens import Lens
+
+
+def switchsd(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "switchsd", *arguments], input=stdin, capture_output=True, text=True
+    )
+
+
+@pytest.fixture(scope="module")
+def probe_folder(lens: Lens, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("probe")
+    weight = torch.randn(lens.d_model) / 10
+    CopyProbe("blocks.14.hook_attn_out", 2, 0.4, weight, 0.2, lens.name, lens.fingerprint).save(
+        folder
+    )
+    return folder
+
+
+def assert_refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    assert done.returncode == 2, done
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr, done.stderr
+
+
+def test_help_names_the_commands() -> None:
+    done = switchsd("--help")
+    assert done.returncode == 0
+    assert "demo" in done.stdout
+    assert "generate" in done.stdout
+
+
+@pytest.mark.model
+def test_generate_prints_text_and_json(probe_folder: Path) -> None:
+    done = switchsd(
+        "generate", "--prompt", "-", "--probe", str(probe_folder), "--max-new-tokens", "12",
+        "--json", stdin="Say: one two three.",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert sum(step["emitted"] for step in answer["steps"]) == len(answer["ids"]) <= 12
+    assert answer["text"]
+    assert all(0 <= step["score"] <= 1 for step in answer["steps"])
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--policy", "nope"], ["unknown policy", "vanilla"]),
+        (["--W", "0"], ["W = 0"]),
+        (["--D", "0"], ["D = 0"]),
+        (["--n", "0"], ["n = 0"]),
+        (["--tau", "2"], ["tau"]),
+        (["--temperature", "-1"], ["temperature"]),
+        (["--max-new-tokens", "0"], ["max_new_tokens"]),
+    ],
+)
+def test_bad_settings_are_refused(
+    probe_folder: Path, arguments: list[str], words: list[str]
+) -> None:
+    done = switchsd("generate", "--prompt", "hi", "--probe", str(probe_folder), *arguments)
+    assert_refused(done, *words)
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_bad_input_is_refused(tmp_path: Path) -> None:
+    assert_refused(switchsd("generate", "--prompt", "  "), "prompt is empty")
+    assert_refused(switchsd("generate", "--prompt", "x", "--model", str(tmp_path / "no")), "model")
+    assert_refused(switchsd("generate", "--prompt", "x", "--dtype", "float8"), "float8")
+    assert_refused(switchsd("generate"), "--prompt")
+    assert_refused(switchsd("nonsense"), "nonsense")
+
+
+@pytest.mark.model
+def test_damaged_and_missing_probes_are_refused(probe_folder: Path, tmp_path: Path) -> None:
+    missing = switchsd("generate", "--prompt", "x", "--probe", str(tmp_path))
+    assert_refused(missing, "no probe in")
+    (tmp_path / "probe.json").write_bytes((probe_folder / "probe.json").read_bytes())
+    (tmp_path / "probe.safetensors").write_bytes(b"nonsense")
+    assert_refused(switchsd("generate", "--prompt", "x", "--probe", str(tmp_path)), "damaged")
+
+
+@pytest.mark.model
+def test_prompt_beyond_the_context_is_refused() -> None:
+    done = switchsd(
+        "generate", "--prompt", "-", "--raw", "--policy", "vanilla", stdin="word " * 9000
+    )
+    assert_refused(done, "context")

@@ -1,0 +1,72 @@
+"""Run folders: whole files, own keys only, and nothing lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from switchsd import SwitchSDError
+from switchsd.runs import Run, list_runs, read_parquet
+
+
+def start(path: Path, **config) -> Run:
+    return Run.start(path, command="demo", config=config)
+
+
+def test_unfinished_run_goes_on_and_a_finished_one_moves_aside(tmp_path: Path) -> None:
+    run = start(tmp_path / "demo", n=1)
+    run.update_metrics(a=1)
+    run.write_table("t", pd.DataFrame({"x": [1]}))
+    again = start(tmp_path / "demo", n=1)
+    assert again.metrics() == {"a": 1}
+    again.finish()
+    new = start(tmp_path / "demo", n=1)
+    assert new.metrics() == {}
+    assert len(list_runs(tmp_path)) == 2
+    (aside,) = [r for r in list_runs(tmp_path) if r.path != new.path]
+    assert aside.metrics() == {"a": 1}
+    assert aside.table("t")["x"].tolist() == [1]
+
+
+def test_another_config_moves_an_unfinished_run_aside(tmp_path: Path) -> None:
+    start(tmp_path / "demo", n=1).update_metrics(a=1)
+    assert start(tmp_path / "demo", n=2).metrics() == {}
+    start(tmp_path / "demo", n=3)
+    assert len(list_runs(tmp_path)) == 3  # two within one second still get names of their own
+
+
+def test_a_command_updates_only_its_own_keys(tmp_path: Path) -> None:
+    run = start(tmp_path / "r")
+    run.update_metrics(mine=1, other={"b": 2})
+    run.update_metrics(mine=np.float32(3), bad=float("nan"))
+    text = (tmp_path / "r" / "metrics.json").read_text()
+    assert json.loads(text) == {"mine": 3, "other": {"b": 2}, "bad": None}
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    run = start(tmp_path / "r")
+    run.update_metrics(a=1)
+    with pytest.raises(TypeError):
+        run.update_metrics(a=object())
+    assert run.metrics() == {"a": 1}
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SwitchSDError, match="cannot write"):
+        Run(tmp_path / "file" / "run").write_table("t", pd.DataFrame({"x": [1]}))
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema": "x"}', '{"schema": 99}'])
+def test_damaged_and_newer_manifests_are_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(SwitchSDError, match=r"manifest\.json"):
+        Run(tmp_path).manifest()
+
+
+def test_damaged_table_is_named(tmp_path: Path) -> None:
+    (tmp_path / "t.parquet").write_bytes(b"PAR1 but not really")
+    with pytest.raises(SwitchSDError, match="damaged"):
+        read_parquet(tmp_path / "t.parquet")
+    with pytest.raises(SwitchSDError, match="does not exist"):
+        read_parquet(tmp_path / "u.parquet")
