@@ -50,7 +50,7 @@ def auroc_by_set(evaluation: pd.DataFrame) -> go.Figure:
 
 
 def given_match(evaluation: pd.DataFrame, *, loops: str = "with") -> go.Figure:
-    """Where the context offers a copy: AUROC of surface, probe and both for "3 or more accepted"."""
+    """Where the context offers a copy: AUROC of surface, probe and both for "≥ 3 accepted"."""
     require(evaluation, "evaluation", "set", "loops", "auroc_given_match")
     rows = evaluation[evaluation["loops"] == loops]
     drawn = figure("", "AUROC given a match")
@@ -69,7 +69,7 @@ def confusion_by_corpus(corpora: pd.DataFrame, *, loops: str = "with") -> go.Fig
     rows = corpora[corpora["loops"] == loops].reset_index(drop=True)
     drawn = figure("", "")
     width = 1 / len(rows)
-    for place, row in rows.iterrows():
+    for place, row in enumerate(rows.to_dict("records")):
         copied = max(row["true_positive"] + row["false_negative"], 1)
         other = max(row["false_positive"] + row["true_negative"], 1)
         shares = [
@@ -189,7 +189,9 @@ def offsets(table: pd.DataFrame) -> go.Figure:
     require(table, "offsets", "offset", "set", "auroc", "auroc_low", "auroc_high")
     drawn = figure("label offset (0: the token read, 1: the anchor, 2: the first draft)", "AUROC")
     for place, (name, rows) in enumerate(_groups(table, "set")):
-        _points(drawn, rows["offset"].tolist(), rows, "auroc", place, name=set_name(name), line=True)
+        _points(
+            drawn, rows["offset"].tolist(), rows, "auroc", place, name=set_name(name), line=True
+        )
     drawn.update_xaxes(tickvals=[0, 1, 2])
     return drawn
 

@@ -55,7 +55,8 @@ FIGURES: dict[str, tuple[str, Draw, str]] = {
     "corpora": (
         "corpora",
         lambda table, run: draw.confusion_by_corpus(table),
-        "Probes from three training corpora on MT-Bench; rows sum to 1. After the paper's Figure 4.",
+        "Probes from three training corpora on MT-Bench; rows sum to 1. After the paper's "
+        "Figure 4.",
     ),
     "tau": (
         "tau_sweep",

@@ -6,16 +6,18 @@ stays.
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ..errors import SwitchSDError
 from .console import console, errors, progress_bars
+from .data_commands import data_app
+from .generate_command import generate_command
+from .options import DEFAULT, Device, Dtype, Model, load_lens
+from .probe_commands import probe_app
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -24,18 +26,14 @@ app = typer.Typer(
     help="When does a language model copy from its context, and what does knowing it save?",
 )
 
-_DEFAULT = "SmolLM2-135M-Instruct-Q4_1"
-Model = Annotated[
-    str, typer.Option(help="Hugging Face id, local folder, or the embedded default model.")
-]
-Device = Annotated[str, typer.Option(help="Torch device, as in cpu or cuda.")]
-Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16.")]
+app.add_typer(data_app, name="data")
+app.add_typer(probe_app, name="probe")
 
 
 @app.command()
 def demo(
     run: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/demo"),
-    model: Model = _DEFAULT,
+    model: Model = DEFAULT,
     device: Device = "cpu",
     dtype: Dtype = "float32",
     prompts: Annotated[int, typer.Option(help="CopyDiversity prompts for the probe.")] = 140,
@@ -47,7 +45,7 @@ def demo(
 
     with progress_bars() as progress:
         done = run_demo(
-            lambda: _lens(model, device, dtype),
+            lambda: load_lens(model, device, dtype),
             run,
             DemoConfig(n_prompts=prompts, n_decode=problems),
             model=model,
@@ -68,68 +66,59 @@ def demo(
     console.print("look at it token by token: streamlit run apps/viewer.py", soft_wrap=True)
 
 
-@app.command(name="generate")
-def generate_command(
-    prompt: Annotated[str, typer.Option(help="What to complete; - reads standard input.")],
-    policy: Annotated[str, typer.Option(help="vanilla, pld, copyspec or switchsd.")] = "switchsd",
-    model: Model = _DEFAULT,
+app.command(name="generate")(generate_command)
+
+
+@app.command()
+def exactness(
+    run: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/exactness"),
+    model: Model = DEFAULT,
     device: Device = "cpu",
     dtype: Dtype = "float32",
-    probe: Annotated[Path, typer.Option(help="Folder of the CopyProbe.")] = Path("runs/demo/probe"),
-    max_new_tokens: Annotated[int, typer.Option(help="Budget.")] = 128,
-    w: Annotated[int, typer.Option("--W", help="Copy candidates.")] = 1,
-    d: Annotated[int, typer.Option("--D", help="Tokens of each.")] = 10,
-    n: Annotated[int, typer.Option("--n", help="Tokens that have to match.")] = 3,
-    tau: Annotated[
-        float | None, typer.Option(help="Threshold; the probe's own if left out.")
+    probe: Annotated[Path | None, typer.Option(help="Folder of the CopyProbe.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the benchmark files.")] = None,
+    bench: Annotated[
+        list[str] | None, typer.Option(help="Benchmarks; all four if left out.")
     ] = None,
-    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
-    seed: Annotated[int, typer.Option(help="Of the sampling.")] = 0,
-    raw: Annotated[bool, typer.Option(help="Complete the text as it stands, no chat.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print text, ids and steps.")] = False,
+    quick: Annotated[bool, typer.Option("--slice", help="A few prompts and samples only.")] = False,
 ) -> None:
-    """Decode one prompt losslessly under a policy."""
-    from ..data.chat import chat_ids
-    from ..decoding.engine import generate
-    from ..decoding.policies import Options, build_policy
-    from ..decoding.sampling import Sampling
-    from ..probing.copy_probe import CopyProbe
+    """Check that every policy is lossless on a model: greedy, sampled, and the KV cache."""
+    from ..analysis.exactness_suite import BENCHMARKS, FULL, SLICE, is_exact, run_exactness
+    from .generate_command import find_probe
 
-    text = sys.stdin.read() if prompt == "-" else prompt
-    if not text.strip():
-        raise SwitchSDError("the prompt is empty: give a text with --prompt")
-    lens = _lens(model, device, dtype)
-    needs_probe = policy == "switchsd"
-    loaded = (
-        CopyProbe.load(probe, lens) if needs_probe or (probe / "probe.json").is_file() else None
-    )
-    options = Options(W=w, D=d, n=n, tau=tau, probe=loaded)
-    result = generate(
-        lens,
-        text if raw else chat_ids(lens.tokenizer, [text]),
-        build_policy(policy, options),
-        max_new_tokens=max_new_tokens,
-        sampling=Sampling(temperature=temperature, seed=seed),
-    )
-    steps = result.trace.steps_frame()
-    if as_json:
-        print(json.dumps({"text": result.text, "ids": result.ids, "steps": json.loads(
-            steps.to_json(orient="records"))}))  # fmt: skip
-        return
-    print(result.text)
-    seconds = result.trace.decode_ms / 1e3
-    copies = steps[steps["path"] == "copy"]
-    errors.print(
-        f"{len(result.ids)} tokens in {len(steps)} steps, {seconds:.2f} s; {len(copies)} copy "
-        f"steps, {copies['accepted'].sum()} tokens copied; ended by {result.trace.finish}",
+    lens = load_lens(model, device, dtype)
+    found = find_probe(lens, probe, required=True)
+    assert found is not None
+    with progress_bars() as progress:
+        done = run_exactness(
+            lens, found, run, SLICE if quick else FULL, data_dir=data_dir,
+            names=tuple(bench or BENCHMARKS), progress=progress,
+        )  # fmt: skip
+    metrics = done.metrics()
+    for row in metrics["greedy"]:
+        console.print(
+            f"{row['policy']:<22} {row['tokens']:>6} tokens  {row['mismatches']} mismatches  "
+            f"{row['multi_accepts']} multi-token accepts  {row['rejections']} rejections",
+            soft_wrap=True,
+        )
+    for row in metrics["sampling"]:
+        console.print(
+            f"{row['policy']:<14} {row['level']:<13} {row['samples']:>7} samples  total variation "
+            f"{row['tv']:.4f}  direct draws {row['tv_expected']:.4f} (limit {row['tv_limit']:.4f})",
+            soft_wrap=True,
+        )
+    console.print(
+        f"KV: {metrics['kv_walks']} walks, largest error {metrics['kv_max_error']:.1e}",
         soft_wrap=True,
     )
+    if not is_exact(metrics):
+        raise SwitchSDError(f"not exact: see {run / 'metrics.json'}")
 
 
 @app.command()
 def microbench(
     run: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/microbench"),
-    model: Model = _DEFAULT,
+    model: Model = DEFAULT,
     device: Device = "cpu",
     dtype: Dtype = "float32",
 ) -> None:
@@ -137,23 +126,9 @@ def microbench(
     from .microbench import run_microbench
 
     with progress_bars() as progress:
-        done = run_microbench(_lens(model, device, dtype), run, progress=progress)
+        done = run_microbench(load_lens(model, device, dtype), run, progress=progress)
     for key, value in done.metrics().items():
         console.print(f"{key}: {value}", soft_wrap=True)
-
-
-def _lens(model: str, device: str, dtype: str) -> Any:
-    import warnings
-
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    from transformers.utils import logging
-
-    from ..probing.lens import load
-
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    warnings.filterwarnings("ignore", module="transformers")
-    return load(model, device=device, dtype=dtype)
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ runs/probing/<table>.parquet    one a study, with a stamp under stages/
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +21,7 @@ import torch
 
 from ..data.chat import special_ids
 from ..errors import SwitchSDError
-from ..probing.capture import capture
+from ..probing.capture import capture, planned_store_bytes
 from ..probing.control_studies import random_weights
 from ..probing.copy_probe import CopyProbe
 from ..probing.corpora import (
@@ -49,6 +49,9 @@ STREAMS = ("hook_resid_mid", "hook_resid_post", "hook_attn_out", "hook_mlp_out")
 BENCHMARKS = ("humaneval", "math500", "cnndm", "mtbench")
 WIKITEXT = "wikitext_test_raw.txt"
 COPY_DIVERSITY = "copy_diversity"
+
+Say = Callable[[str], None]
+"""Takes a line for the user."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +96,11 @@ class Served:
 class Lab:
     """A lab run; every attribute is computed when first asked for and kept in the run folder."""
 
-    def __init__(self, run: Run, lens: Lens, config: LabConfig, *, progress: Progress) -> None:
-        self.run, self.lens, self.config, self.progress = run, lens, config, progress
+    def __init__(
+        self, run: Run, lens: Lens, config: LabConfig, *, progress: Progress, say: Say
+    ) -> None:
+        self.run, self.lens, self.config = run, lens, config
+        self.progress, self.say = progress, say
         self.data_dir = Path(config.data_dir) if config.data_dir else None
         self._token_class = token_classes(lens.tokenizer)
         self._breaks = special_ids(lens.tokenizer)
@@ -244,8 +250,12 @@ class Lab:
         scored = score_set(data, served.fitted.probe, served.site, data.rows("test"),
                            lag=served.offset)  # fmt: skip
         linear = served.fitted.linear
-        about = {"set": f"{COPY_DIVERSITY} (test prompts)", "target": served.target}
-        about |= {"setting": served.fitted.setting, "n_train_tokens": served.fitted.n_train}
+        about: dict[str, Any] = {
+            "set": f"{COPY_DIVERSITY} (test prompts)",
+            "target": served.target,
+            "setting": served.fitted.setting,
+            "n_train_tokens": served.fitted.n_train,
+        }
         probe = CopyProbe(
             site=served.site,
             label_offset=served.offset,
@@ -287,13 +297,12 @@ class Lab:
         )
         key = digest([lens.fingerprint, lens.dtype, corpus_key, sorted(sites)])
         folder = self.run.path / "activations" / f"{name}-{label or 'all'}-{key[:8]}"
+        store_dtype = "bfloat16" if lens.dtype == "bfloat16" else "float16"
+        if not (folder / "manifest.json").is_file():
+            size = planned_store_bytes(lens, corpus, sites, store_dtype) / 1e9
+            self.say(f"activations of {name}: {len(sites)} sites, {size:.2f} GB in {folder}")
         store = capture(
-            lens,
-            corpus,
-            sites,
-            folder,
-            store_dtype="bfloat16" if lens.dtype == "bfloat16" else "float16",
-            progress=self.progress,
+            lens, corpus, sites, folder, store_dtype=store_dtype, progress=self.progress
         )
         table = tokens.table
         part = (
@@ -319,8 +328,12 @@ def open_lab(
     dtype: str,
     device: str,
     progress: Progress,
+    say: Say = lambda text: None,
 ) -> Lab:
-    """Open the lab's run folder and load the model; finished stages of the same settings stay."""
+    """Open the lab's run folder and load the model; finished stages of the same settings stay.
+
+    `say` is told the size of each activation store before it is written.
+    """
     settings = {**asdict(config), "model": model, "dtype": dtype, "device": device}
     run = open_run(path, command="probe study", config=settings)
     lens = load_lens()
@@ -334,4 +347,4 @@ def open_lab(
         threads=torch.get_num_threads(),
     )
     run.update_metrics(model=lens.name, dtype=lens.dtype, threads=torch.get_num_threads())
-    return Lab(run, lens, replace(config), progress=progress)
+    return Lab(run, lens, config, progress=progress, say=say)

@@ -18,16 +18,13 @@ from torch import Tensor
 
 from ..errors import SwitchSDError
 from ..probing.lens import Lens
-from .drafters.copy import Lookup
-from .gates import Observation, Outcome
+from .gates import Outcome
 from .policies import Options, Policy, build_policy
 from .sampling import Processor, Sampling
 from .stops import Stops
 from .trace import Step, Trace
 from .tree import DraftTree
 from .verify import Accepted, verify_greedy, verify_sampled
-
-_EMPTY = DraftTree()
 
 
 @dataclass(frozen=True)
@@ -103,15 +100,16 @@ def generate_batch(
     return [generate(lens, prompt, policy, **settings) for prompt in prompts]
 
 
-def stream(
-    lens: Lens, prompt: str | Sequence[int], policy: str | Policy = "vanilla", **settings: Any
-) -> Iterator[Token]:
-    """`generate`, giving each token as soon as its step is committed.
+def stream(decoding: Decoding) -> Iterator[Token]:
+    """Run a decoding, giving each token as soon as its step is committed.
 
     The texts join to `Generation.text`: a character split over tokens is held until it is whole.
+
+    Example:
+        >>> for token in stream(Decoding(lens, prompt, "pld")):
+        ...     print(token.text, end="")
     """
-    decoding = Decoding(lens, prompt, policy, **settings)
-    pieces = _Pieces(lens.tokenizer)
+    pieces = _Pieces(decoding.lens.tokenizer)
     for step in decoding.steps():
         for place, token in enumerate(step.tokens):
             last = bool(decoding.trace.finish) and place == len(step.tokens) - 1
@@ -230,7 +228,15 @@ class Decoding:
         budget = self.max_new_tokens - generated
         # the last token of a step is the bonus, so a draft never needs the whole budget
         limit = min(budget - 1, self.lens.n_ctx - len(self.committed))
-        lookup, score, path, tree = self._draft(limit)
+        score = self.trace.scores[-1] if self.trace.scores else None
+        draft = self.policy.draft(
+            self.committed,
+            score=score,
+            limit=limit,
+            stops=self.stops.eos_ids,
+            generator=None if self.sampling.greedy else self._generator,
+        )
+        tree = draft.tree
         drafted = self._clock()
         logits, streams = self._forward(tree)
         verified = self._clock()
@@ -244,7 +250,7 @@ class Decoding:
         del emitted[kept:]
         self.committed += emitted
         self._absorb({site: stream[slots[:kept]] for site, stream in streams.items()})
-        taken = "plain" if not len(tree) else path
+        taken = draft.path if len(tree) else "plain"
         end = self._clock()
         step = Step(
             number=number,
@@ -255,28 +261,13 @@ class Decoding:
             accepted=min(len(accepted.nodes), kept),
             sources=tuple(sources[:kept]),
             score=score,
-            match_length=lookup.match_length,
+            match_length=draft.match_length,
             draft_ms=1e3 * (drafted - begin),
             verify_ms=1e3 * (verified - drafted),
             overhead_ms=1e3 * (end - verified),
         )
-        self.policy.gate.observe(Outcome(path, step.accepted, step.emitted, end - begin))
+        self.policy.gate.observe(Outcome(draft.path, step.accepted, step.emitted, end - begin))
         return step
-
-    def _draft(self, limit: int) -> tuple[Lookup, float | None, Any, DraftTree]:
-        policy = self.policy
-        lookup = policy.copier.look(self.committed) if policy.copier is not None else Lookup()
-        score = self.trace.scores[-1] if self.trace.scores else None
-        path = policy.gate.decide(
-            Observation(len(self.committed), bool(lookup.candidates), lookup.match_length, score)
-        )
-        tree = _EMPTY
-        if limit >= 1 and path == "copy":
-            tree = lookup.tree(limit, self.stops.eos_ids)
-        elif limit >= 1 and policy.neural is not None:
-            generator = None if self.sampling.greedy else self._generator
-            tree = policy.neural.propose(self.committed, limit, generator)
-        return lookup, score, path, tree
 
     def _forward(self, tree: DraftTree) -> tuple[Tensor, dict[str, Tensor]]:
         device, base = self.lens.device, len(self.committed) - 1

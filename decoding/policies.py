@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
+
 from ..errors import SwitchSDError
 from ..probing.copy_probe import CopyProbe
+from .bandits import Exp3Gate, UcbGate
 from .drafters import Drafter
-from .drafters.copy import Copier, FirstCopier, RecentCopier
-from .gates import CopyGate, Gate, NeuralGate, ProbeGate
+from .drafters.copy import Copier, FirstCopier, Lookup, RecentCopier
+from .drafters.suffix import SuffixCopier
+from .gates import CopyGate, Gate, NeuralGate, Observation, Path, ProbeGate
+from .tree import DraftTree
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,7 @@ class Options:
         tau: threshold on the probe's score; None takes the probe's own.
         probe: the probe switchsd is gated by; others only record its score.
         neural: drafter of the non-copy path; None decodes one token there.
+        seed: of the gates that draw (bandit-exp3).
     """
 
     W: int = 1
@@ -31,6 +37,22 @@ class Options:
     tau: float | None = None
     probe: CopyProbe | None = None
     neural: Drafter | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a step is going to verify.
+
+    Attributes:
+        path: the gate's decision.
+        tree: the draft; empty where there was nothing to draft with.
+        match_length: of the newest candidate, 0 without one.
+    """
+
+    path: Path
+    tree: DraftTree
+    match_length: int
 
 
 @dataclass(frozen=True)
@@ -48,6 +70,36 @@ class Policy:
         for part in (self.gate, self.copier, self.neural):
             if part is not None:
                 part.reset()
+
+    def draft(
+        self,
+        committed: list[int],
+        *,
+        score: float | None,
+        limit: int,
+        stops: frozenset[int] = frozenset(),
+        generator: torch.Generator | None = None,
+    ) -> Draft:
+        """Look, decide, draft: everything of a step that comes before the target's forward.
+
+        Args:
+            committed: prompt and new tokens.
+            score: the probe's at the newest processed position.
+            limit: how deep the draft may be; 0 leaves it empty.
+            stops: ids behind which a copy does not go on.
+            generator: None under greedy decoding.
+        """
+        lookup = self.copier.look(committed) if self.copier is not None else Lookup()
+        has_candidate = bool(lookup.candidates)
+        path = self.gate.decide(
+            Observation(len(committed), has_candidate, lookup.match_length, score)
+        )
+        tree = DraftTree()
+        if limit >= 1 and path == "copy":
+            tree = lookup.tree(limit, stops)
+        elif limit >= 1 and self.neural is not None:
+            tree = self.neural.propose(committed, limit, generator)
+        return Draft(path, tree, lookup.match_length)
 
 
 def _vanilla(options: Options) -> Policy:
@@ -71,10 +123,38 @@ def _switchsd(options: Options) -> Policy:
     return Policy("switchsd", ProbeGate(tau), copier, options.neural, options.probe)
 
 
+def _suffix(options: Options) -> Policy:
+    copier = SuffixCopier(options.D)
+    return Policy("suffix", CopyGate(), copier, options.neural, options.probe)
+
+
+def _neural(name: str) -> Callable[[Options], Policy]:
+    def build(options: Options) -> Policy:
+        if options.neural is None:
+            raise SwitchSDError(f"{name} needs a draft: pass a drafter as options.neural")
+        return Policy(name, NeuralGate(), None, options.neural, options.probe)
+
+    return build
+
+
+def _bandit(name: str, gate: Callable[[Options], Gate]) -> Callable[[Options], Policy]:
+    def build(options: Options) -> Policy:
+        copier = RecentCopier(options.W, options.D, options.n)
+        return Policy(name, gate(options), copier, options.neural, options.probe)
+
+    return build
+
+
 POLICIES: dict[str, Callable[[Options], Policy]] = {
     "vanilla": _vanilla,
     "pld": _pld,
     "copyspec": _copyspec,
+    "suffix": _suffix,
+    "sps": _neural("sps"),
+    "eagle3": _neural("eagle3"),
+    "eagle3-tree": _neural("eagle3-tree"),
+    "bandit-ucb": _bandit("bandit-ucb", lambda o: UcbGate(o.D + 1)),
+    "bandit-exp3": _bandit("bandit-exp3", lambda o: Exp3Gate(o.D + 1, seed=o.seed)),
     "switchsd": _switchsd,
 }
 

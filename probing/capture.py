@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
 
 from ..progress import Progress, silent
 from .lens import Lens
@@ -93,21 +96,15 @@ def capture(
                 done += len(_positions(corpus, row))
             else:
                 todo.append(row)
-        row_bytes = 4 * sum(widths.values())
-        for batch in _batches(corpus, todo, max(1, buffer_bytes // row_bytes)):
-            texts = [_ids(corpus, row) for row in batch]
-            longest = max(map(len, texts))
-            ids = torch.zeros((len(batch), longest), dtype=torch.long)
-            rows = torch.zeros((len(batch), longest), dtype=torch.bool)
-            for i, (row, text) in enumerate(zip(batch, texts, strict=True)):
-                ids[i, : len(text)] = torch.tensor(text)  # pads at the right are never attended to
-                positions = _positions(corpus, row)
-                rows[i, positions.start : positions.stop] = True
+        for batch in text_batches(lens, corpus, sites, rows=todo, buffer_bytes=buffer_bytes):
             streams = lens.forward(
-                ids.to(lens.device), sites=sites, rows=rows.to(lens.device), logits="none"
+                batch.ids.to(lens.device),
+                sites=sites,
+                rows=batch.keep.to(lens.device),
+                logits="none",
             ).streams
             start = 0
-            for row in batch:
+            for row in batch.rows:
                 positions = _positions(corpus, row)
                 stop = start + len(positions)
                 writer.append(
@@ -119,6 +116,44 @@ def capture(
             done += start
             progress("capture", done, total)
     return open_store(folder, key=key)
+
+
+@dataclass(frozen=True)
+class TextBatch:
+    """Texts of about equal length, padded at the right.
+
+    Attributes:
+        rows: of the corpus.
+        ids: token ids; pads are never attended to by what comes before them.
+        keep: positions whose activations are kept.
+    """
+
+    rows: list[int]
+    ids: Int[Tensor, "text pos"]
+    keep: Bool[Tensor, "text pos"]
+
+
+def text_batches(
+    lens: Lens,
+    corpus: pd.DataFrame,
+    sites: Sequence[str],
+    *,
+    rows: list[int] | None = None,
+    buffer_bytes: int = 256 * 2**20,
+) -> Iterator[TextBatch]:
+    """The batches in which `capture` reads a corpus (all of it, or some rows)."""
+    row_bytes = 4 * sum(lens.site_width(site) for site in sites)
+    wanted = list(range(len(corpus))) if rows is None else rows
+    for batch in _batches(corpus, wanted, max(1, buffer_bytes // row_bytes)):
+        texts = [_ids(corpus, row) for row in batch]
+        longest = max(map(len, texts))
+        ids = torch.zeros((len(batch), longest), dtype=torch.long)
+        keep = torch.zeros((len(batch), longest), dtype=torch.bool)
+        for i, (row, text) in enumerate(zip(batch, texts, strict=True)):
+            ids[i, : len(text)] = torch.tensor(text)
+            positions = _positions(corpus, row)
+            keep[i, positions.start : positions.stop] = True
+        yield TextBatch(batch, ids, keep)
 
 
 def _ids(corpus: pd.DataFrame, row: int) -> list[int]:

@@ -1,9 +1,9 @@
 """The probing corpora, one function each: a folder with `corpus.parquet` and a manifest.
 
-CopyDiversity and the benchmarks are completed by the target model; natural text and ConstructedCopy
-are given texts, whose first tokens stand where a prompt would. All have the same columns, so labels,
-capture and probes treat them alike. A build that was interrupted goes on; a folder that holds
-another corpus is refused.
+CopyDiversity and the benchmarks are completed by the target model; natural text and
+ConstructedCopy are given texts, whose first tokens stand where a prompt would. All have the same
+columns, so labels, capture and probes treat them alike. A build that was interrupted goes on; a
+folder that holds another corpus is refused.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ def build_benchmark(
     prompts = load_benchmark(name, data_dir=data_dir, limit=n_prompts)
     turns = [
         {
-            "prompt_id": f"{row.prompt_id}#{count}",
-            "family": row.category,
-            "turns": list(row.turns)[:count],
+            "prompt_id": f"{row['prompt_id']}#{count}",
+            "family": row["category"],
+            "turns": list(row["turns"])[:count],
         }
-        for row in prompts.itertuples()
-        for count in range(1, len(row.turns) + 1)
+        for row in prompts.to_dict("records")
+        for count in range(1, len(row["turns"]) + 1)
     ]
     corpus = build_corpus(
         lens,

@@ -63,7 +63,7 @@ def score_set(
     *,
     lag: int,
 ) -> Scored:
-    """Score tokens of a set by the activations `lag` positions before each, on the paper's label."""
+    """Score tokens by the activations `lag` positions before each, on the paper's label."""
     tokens = data.tokens.iloc[rows]
     return Scored(
         tokens,

@@ -55,7 +55,8 @@ def token_table(
     """
     labels = label_table(corpus, n_train=n_train, breaks=breaks)
     parts = []
-    for row, rows in labels.groupby("row", sort=True):
+    for row in labels["row"].unique().tolist():
+        rows = labels[labels["row"] == row]
         prompt = list(corpus["prompt_ids"].iloc[row])
         ids = prompt + list(corpus["completion_ids"].iloc[row])
         if len(prompt) < GATE_LAG:

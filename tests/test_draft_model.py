@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from switchsd.decoding.gates import CopyGate, NeuralGate
 from switchsd.decoding.policies import Policy
 from switchsd.decoding.sampling import Sampling
 from switchsd.decoding.tree import DraftTree
-from switchsd.probing.lens import Lens
+from switchsd.probing.lens import Lens, wrap
 from tiny_models import tiny_model
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 3, 1, 4, 1, 5]
@@ -34,8 +33,6 @@ def reference(lens: Lens, prompt: list[int], n: int, **kwargs: Any) -> list[int]
 
 def near_copy(lens: Lens, kind: str, noise: float) -> Lens:
     """A draft that often agrees with the target and often does not: its weights, disturbed."""
-    from switchsd.probing.lens import wrap
-
     model = tiny_model(kind)
     model.load_state_dict(lens.model.state_dict())
     generator = torch.Generator().manual_seed(1)
@@ -80,7 +77,7 @@ def test_is_token_exact_and_in_step_with_the_text(tiny: Callable[..., Lens], kin
     truth = reference(lens, PROMPT, 60)
     drafter = Watched(near_copy(lens, kind, 0.1), lens, gamma=4)
     partly = multiple = copied = 0
-    for gate, copier in ((NeuralGate(), None), (CopyGate(), RecentCopier(W=2, D=6, n=2))):
+    for gate, copier in ((NeuralGate(), None), (CopyGate(), RecentCopier(W=2, D=6, n=1))):
         policy = Policy("sps", gate, copier, drafter)
         result = generate(lens, PROMPT, policy, max_new_tokens=60, eos_ids=())
         assert result.ids == truth
@@ -91,7 +88,7 @@ def test_is_token_exact_and_in_step_with_the_text(tiny: Callable[..., Lens], kin
         copied += sum(s.path == "copy" and s.accepted > 0 for s in steps)
     assert partly, "no partial acceptance: nothing was rolled back"
     assert multiple, "no multi-token accept"
-    assert copied or kind == "gpt2", "no copy step in between: nothing to catch up with"
+    assert copied, "no copy step in between: nothing to catch up with"
 
 
 def test_catches_up_in_one_forward(tiny: Callable[..., Lens]) -> None:
@@ -151,8 +148,15 @@ SAMPLED = {
 }
 
 
-@pytest.mark.parametrize("name", SAMPLED)
-@pytest.mark.parametrize("drawn", ["as the target", "otherwise"])
+@pytest.mark.parametrize(
+    ("name", "drawn"),
+    [
+        ("top-p, top-k, penalty", "as the target"),
+        ("temperature 1", "otherwise"),
+        pytest.param("temperature 1", "as the target", marks=pytest.mark.slow),
+        pytest.param("top-p, top-k, penalty", "otherwise", marks=pytest.mark.slow),
+    ],
+)
 def test_sampled_outputs_have_the_targets_distribution(
     tiny: Callable[..., Lens], name: str, drawn: str
 ) -> None:
@@ -191,7 +195,7 @@ def test_the_check_sees_a_draft_that_lies_about_q(tiny: Callable[..., Lens]) -> 
     def make(sampling: Sampling) -> Policy:
         return Policy("liar", NeuralGate(), None, Liar(draft, lens, gamma=2))
 
-    distance, chance = check_exact(lens, [1, 2, 0, 1], Sampling(temperature=1.0), make)
+    distance, chance = check_exact(lens, [1, 2, 0, 1], Sampling(temperature=1.0), make, samples=600)
     assert distance > chance
 
 
@@ -251,21 +255,27 @@ def test_another_vocabulary_is_refused(tiny: Callable[..., Lens]) -> None:
         DraftModel(lens, lens, gamma=0)
 
 
-def test_beyond_the_drafts_context_the_target_goes_on_alone(tiny: Callable[..., Lens]) -> None:
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_beyond_the_drafts_context_the_target_goes_on_alone(
+    tiny: Callable[..., Lens], kind: str
+) -> None:
     lens = tiny("llama")
-    for kind in ("llama", "gpt2"):
-        short = {"n_positions": 24} if kind == "gpt2" else {"max_position_embeddings": 24}
-        draft = SimpleNamespace(lens=tiny("llama", max_position_embeddings=24)).lens
-        if kind == "gpt2":
-            draft = tiny("llama", max_position_embeddings=24, seed=3)
-        assert short
-        drafter = DraftModel(draft, lens, gamma=5)
-        policy = Policy("sps", NeuralGate(), None, drafter)
-        with pytest.warns(UserWarning, match="outgrown the context") as caught:
-            got = generate(lens, PROMPT, policy, max_new_tokens=40, eos_ids=())
-        assert len([w for w in caught if "outgrown" in str(w.message)]) == 1
-        assert got.ids == reference(lens, PROMPT, 40)
-        assert max(s.position + s.proposed for s in got.trace.steps if s.proposed) <= 25
+    if kind == "gpt2":  # learned positions: one too many is an error, not a bad guess
+        config = tiny_model("gpt2").config
+        config.n_positions = 24
+        draft = wrap(type(tiny_model("gpt2"))(config).eval())
+    else:
+        draft = tiny("llama", max_position_embeddings=24)
+    assert draft.n_ctx == 24
+    drafter = DraftModel(draft, lens, gamma=5)
+    # 24 positions predict the token at 24 and none beyond it
+    assert [len(drafter.propose([1] * n, 9, None)) for n in (19, 20, 23, 24)] == [5, 5, 2, 1]
+    policy = Policy("sps", NeuralGate(), None, drafter)
+    with pytest.warns(UserWarning, match="outgrown the context") as caught:
+        got = generate(lens, PROMPT, policy, max_new_tokens=40, eos_ids=())
+    assert len([w for w in caught if "outgrown" in str(w.message)]) == 1
+    assert got.ids == reference(lens, PROMPT, 40)
+    assert max(s.position + s.proposed for s in got.trace.steps if s.proposed) <= 25
 
 
 def test_a_token_the_draft_cannot_embed(tiny: Callable[..., Lens]) -> None:

@@ -7,13 +7,14 @@ from collections.abc import Callable
 import pytest
 import torch
 from switchsd import SwitchSDError
+from switchsd.analysis.exactness import noisy_copy
 from switchsd.decoding.engine import Decoding, generate
 from switchsd.decoding.gates import ProbeGate
 from switchsd.decoding.policies import POLICIES, Options, Policy
 from switchsd.decoding.sampling import Sampling
 from switchsd.decoding.tree import DraftTree
-from switchsd.probing.copy_probe import CopyProbe
 from switchsd.probing.lens import Lens
+from tiny_models import policy_for, probe_for
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 3, 1, 4, 1, 5]
 KINDS = ["llama", "llama-rope", "qwen3", "mistral", "gemma3", "gpt2"]
@@ -24,11 +25,6 @@ def reference(lens: Lens, prompt: list[int], n: int, **kwargs) -> list[int]:
         torch.tensor([prompt]), max_new_tokens=n, do_sample=False, pad_token_id=0, **kwargs
     )
     return out[0, len(prompt) :].tolist()
-
-
-def probe_for(lens: Lens, bias: float = 0.0, site: str = "blocks.1.hook_attn_out") -> CopyProbe:
-    weight = torch.randn(lens.site_width(site), generator=torch.Generator().manual_seed(1))
-    return CopyProbe(site, 1, 0.5, weight, bias, lens.name, lens.fingerprint)
 
 
 class WrongThenRight:
@@ -52,13 +48,14 @@ class WrongThenRight:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_policy_is_token_exact(tiny: Callable[..., Lens], kind: str) -> None:
     lens = tiny(kind)
+    draft = noisy_copy(lens)
     truth = reference(lens, PROMPT, 60)
     accepted = rejected = 0
-    for policy in POLICIES:
+    for name in POLICIES:
         for W, D, n in ((1, 10, 3), (4, 20, 1), (4, 1, 2)):
-            options = Options(W=W, D=D, n=n, probe=probe_for(lens, bias=1.0))
-            result = generate(lens, PROMPT, policy, options=options, max_new_tokens=60, eos_ids=())
-            assert result.ids == truth, (policy, W, D, n)
+            policy = policy_for(name, lens, draft, W=W, D=D, n=n)
+            result = generate(lens, PROMPT, policy, max_new_tokens=60, eos_ids=())
+            assert result.ids == truth, (name, W, D, n)
             steps = result.trace.steps
             assert sum(s.emitted for s in steps) == 60
             accepted += sum(s.accepted > 1 for s in steps)
@@ -133,14 +130,14 @@ def test_copied_tokens_equal_their_source(tiny: Callable[..., Lens]) -> None:
 @pytest.mark.parametrize("policy", list(POLICIES))
 def test_ends_at_eos_and_at_the_budget(tiny: Callable[..., Lens], policy: str) -> None:
     lens = tiny("llama")
-    options = Options(n=1, D=20, probe=probe_for(lens, 9.0))
+    policy = policy_for(policy, lens, noisy_copy(lens), n=1, D=20)
     truth = reference(lens, PROMPT, 60)
     for budget in (1, 2, 3, 7, 23):
-        got = generate(lens, PROMPT, policy, options=options, max_new_tokens=budget, eos_ids=())
+        got = generate(lens, PROMPT, policy, max_new_tokens=budget, eos_ids=())
         assert got.ids == truth[:budget]
         assert got.trace.finish == "length"
     for eos in {truth[0], truth[9], truth[30]}:
-        got = generate(lens, PROMPT, policy, options=options, max_new_tokens=60, eos_ids=(eos, 31))
+        got = generate(lens, PROMPT, policy, max_new_tokens=60, eos_ids=(eos, 31))
         first = min(truth.index(e) for e in (eos, 31) if e in truth)
         assert got.ids == truth[: first + 1]
         assert got.trace.finish == "eos"
@@ -150,9 +147,10 @@ def test_ends_at_eos_and_at_the_budget(tiny: Callable[..., Lens], policy: str) -
 def test_context_limit_is_reached_cleanly(tiny: Callable[..., Lens]) -> None:
     lens = tiny("llama", max_position_embeddings=40)
     truth = reference(lens, PROMPT, 27)
-    for policy in POLICIES:
-        options = Options(n=1, D=20, probe=probe_for(lens, 9.0))
-        got = generate(lens, PROMPT, policy, options=options, max_new_tokens=100, eos_ids=())
+    draft = noisy_copy(lens)
+    for name in POLICIES:
+        policy = policy_for(name, lens, draft, n=1, D=20)
+        got = generate(lens, PROMPT, policy, max_new_tokens=100, eos_ids=())
         assert got.trace.finish == "context"
         assert got.ids == truth
 
@@ -168,10 +166,11 @@ def test_single_token_prompt(tiny: Callable[..., Lens]) -> None:
 def test_repetition_penalty_equals_transformers(tiny: Callable[..., Lens]) -> None:
     lens = tiny("llama")
     truth = reference(lens, PROMPT, 40, repetition_penalty=1.3)
-    for policy in POLICIES:
-        options = Options(n=1, W=4, D=20, probe=probe_for(lens, 9.0))
+    draft = noisy_copy(lens)
+    for name in POLICIES:
+        policy = policy_for(name, lens, draft, n=1, W=4, D=20)
         got = generate(
-            lens, PROMPT, policy, options=options, max_new_tokens=40, eos_ids=(),
+            lens, PROMPT, policy, max_new_tokens=40, eos_ids=(),
             sampling=Sampling(repetition_penalty=1.3),
         )  # fmt: skip
         assert got.ids == truth

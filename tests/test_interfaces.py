@@ -33,7 +33,7 @@ def test_stream_gives_what_generate_gives(tiny: Callable[..., Lens]) -> None:
     whole = generate(lens, PROMPT, "switchsd", **settings)
     frame = whole.trace.tokens_frame()
     new = frame[frame["step"] >= 0].reset_index(drop=True)
-    tokens = list(stream(lens, PROMPT, "switchsd", **settings))
+    tokens = list(stream(Decoding(lens, PROMPT, "switchsd", **settings)))
     assert [t.id for t in tokens] == whole.ids
     assert [t.path for t in tokens] == new["path"].tolist()
     assert [t.source for t in tokens] == new["source"].tolist()
@@ -56,7 +56,7 @@ def test_text_pieces_never_split_a_character(tokenizer) -> None:
 def test_streamed_text_joins_to_the_text(lens: Lens) -> None:
     prompt = lens.tokenizer("Emojis: 👩‍👩‍👧 日本語 👩‍👩‍👧 日本語 👩‍👩‍👧").input_ids
     settings = {"max_new_tokens": 25}
-    pieces = [t.text for t in stream(lens, prompt, "pld", **settings)]
+    pieces = [t.text for t in stream(Decoding(lens, prompt, "pld", **settings))]
     assert "".join(pieces) == generate(lens, prompt, "pld", **settings).text
 
 

@@ -5,6 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from switchsd.decoding.drafters.draft_model import DraftModel
+from switchsd.decoding.drafters.eagle3 import Eagle3, TreeShape
+from switchsd.decoding.drafters.eagle3_head import random_head
+from switchsd.decoding.policies import Options, Policy, build_policy
+from switchsd.decoding.sampling import Sampling
+from switchsd.probing.copy_probe import CopyProbe
+from switchsd.probing.lens import Lens
 
 
 def tiny_model(kind: str, **changes: Any) -> Any:
@@ -54,3 +61,25 @@ def tiny_model(kind: str, **changes: Any) -> Any:
         )  # fmt: skip
         return hf.GPT2LMHeadModel(config).eval()
     raise ValueError(kind)
+
+
+def probe_for(
+    lens: Lens, bias: float = 0.0, site: str = "blocks.1.hook_attn_out", offset: int = 1
+) -> CopyProbe:
+    """A probe with random weights."""
+    weight = torch.randn(lens.site_width(site), generator=torch.Generator().manual_seed(1))
+    return CopyProbe(site, offset, 0.5, weight, bias, lens.name, lens.fingerprint)
+
+
+def policy_for(
+    name: str, lens: Lens, draft: Lens, sampling: Sampling | None = None, **options: Any
+) -> Policy:
+    """A policy of the registry, with a draft model or a random EAGLE-3 head where it takes one."""
+    neural: Any = None
+    if name in ("sps", "bandit-ucb", "bandit-exp3", "switchsd"):
+        neural = DraftModel(draft, lens, gamma=3, sampling=sampling)
+    elif name.startswith("eagle3"):
+        tree = TreeShape(8, 3, 2) if name == "eagle3-tree" else None
+        neural = Eagle3(random_head(lens), lens, gamma=3, tree=tree, sampling=sampling)
+    values = {"probe": probe_for(lens, bias=1.0), "neural": neural, **options}
+    return build_policy(name, Options(**values))

@@ -282,6 +282,7 @@ def _rotate(
     steps = torch.arange(half, device=x.device, dtype=torch.float32) / half
     angles = positions[:, None, :, None].float() * theta**-steps
     cos, sin = angles.cos(), angles.sin()
-    first, second = x[..., :half].float(), x[..., half:].float()
+    x_wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    first, second = x_wide[..., :half], x_wide[..., half:]
     turned = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
     return turned.to(x.dtype)

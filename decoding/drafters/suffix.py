@@ -94,8 +94,6 @@ class SuffixAutomaton:
         while state >= 0 and self._next[state].get(token) == old:
             self._next[state][token] = short
             state = self._link[state]
-        if self._tail == old and self._tail_length <= length:
-            self._tail = short
         return short
 
     def _state(self, following: dict[int, int], link: int, length: int, recent: int) -> int:
@@ -108,6 +106,7 @@ class SuffixAutomaton:
     def _move_tail(self, token: int) -> None:
         state, length = self._next[self._tail][token], self._tail_length + 1
         if length > self.cap:
+            # a split may have left the tail in the state of longer substrings: links lead back
             length = self.cap
             while self._length[self._link[state]] >= length:
                 state = self._link[state]

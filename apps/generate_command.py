@@ -1,0 +1,132 @@
+"""`switchsd generate`: decode one prompt under a policy, printing tokens as they are committed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import SwitchSDError
+from .console import errors
+from .options import DEFAULT, Device, Dtype, Model, load_lens
+
+if TYPE_CHECKING:
+    from ..probing.copy_probe import CopyProbe
+    from ..probing.lens import Lens
+
+
+def generate_command(
+    prompt: Annotated[str, typer.Option(help="What to complete; - reads standard input.")],
+    policy: Annotated[
+        str,
+        typer.Option(
+            help="vanilla, pld, copyspec, suffix, sps, eagle3, eagle3-tree, bandit-ucb, "
+            "bandit-exp3 or switchsd."
+        ),
+    ] = "switchsd",
+    model: Model = DEFAULT,
+    device: Device = "cpu",
+    dtype: Dtype = "float32",
+    backend: Annotated[
+        str, typer.Option(help="live, or bridge (TransformerLens' hooks).")
+    ] = "live",
+    probe: Annotated[
+        Path | None, typer.Option(help="Folder of a CopyProbe; the shipped one if left out.")
+    ] = None,
+    draft: Annotated[
+        str | None, typer.Option(help="Draft model of the neural path: Hugging Face id or folder.")
+    ] = None,
+    gamma: Annotated[int, typer.Option(help="Lookahead of the neural path.")] = 4,
+    w: Annotated[int, typer.Option("--W", help="Copy candidates.")] = 1,
+    d: Annotated[int, typer.Option("--D", help="Tokens of each.")] = 10,
+    n: Annotated[int, typer.Option("--n", help="Tokens that have to match.")] = 3,
+    tau: Annotated[float | None, typer.Option(help="Threshold; the probe's if left out.")] = None,
+    max_new_tokens: Annotated[int, typer.Option(help="Budget.")] = 128,
+    min_new_tokens: Annotated[int, typer.Option(help="No end of text before.")] = 0,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
+    top_k: Annotated[int, typer.Option(help="Keep the k likeliest; 0: all.")] = 0,
+    top_p: Annotated[float, typer.Option(help="Keep the likeliest with this mass.")] = 1.0,
+    min_p: Annotated[float, typer.Option(help="Drop what is below this share of the top.")] = 0.0,
+    repetition_penalty: Annotated[float, typer.Option(help="1: none.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Of the sampling.")] = 0,
+    stop: Annotated[list[str] | None, typer.Option(help="Text that ends it; may repeat.")] = None,
+    raw: Annotated[bool, typer.Option(help="Complete the text as it stands, no chat.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print text, ids and steps.")] = False,
+) -> None:
+    """Decode one prompt losslessly under a policy."""
+    from ..data.chat import chat_ids
+    from ..decoding.engine import Decoding, stream
+    from ..decoding.policies import Options, build_policy
+    from ..decoding.sampling import Sampling
+
+    text = sys.stdin.read() if prompt == "-" else prompt
+    if not text.strip():
+        raise SwitchSDError("the prompt is empty: give a text with --prompt")
+    sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, min_new_tokens, seed)
+    lens = load_lens(model, device, dtype, backend)
+    options = Options(
+        W=w,
+        D=d,
+        n=n,
+        tau=tau,
+        seed=seed,
+        probe=find_probe(lens, probe, required=policy == "switchsd"),
+        neural=_neural(policy, lens, draft, gamma, sampling),
+    )
+    decoding = Decoding(
+        lens,
+        text if raw else chat_ids(lens.tokenizer, [text]),
+        build_policy(policy, options),
+        max_new_tokens=max_new_tokens,
+        sampling=sampling,
+        stop=stop or (),
+    )
+    for token in stream(decoding):
+        if not as_json:
+            print(token.text, end="", flush=True)
+    result = decoding.result()
+    steps = result.trace.steps_frame()
+    if as_json:
+        rows = json.loads(steps.to_json(orient="records"))
+        print(json.dumps({"text": result.text, "ids": result.ids, "steps": rows}))
+        return
+    print()
+    copies = steps[steps["path"] == "copy"]
+    errors.print(
+        f"{len(result.ids)} tokens in {len(steps)} steps, {result.trace.decode_ms / 1e3:.2f} s; "
+        f"{len(copies)} copy steps, {copies['accepted'].sum()} tokens copied; ended by "
+        f"{result.trace.finish}",
+        soft_wrap=True,
+    )
+
+
+def find_probe(lens: Lens, folder: Path | None, *, required: bool) -> CopyProbe | None:
+    """The probe in `folder`, else the one shipped for this model.
+
+    Without either: an error that says how to train one if it is required, else None.
+    """
+    from ..probing.copy_probe import CopyProbe
+    from ..probing.shipped import has_shipped_probe, shipped_probe
+
+    if folder is not None:
+        return CopyProbe.load(folder, lens)
+    return shipped_probe(lens) if required or has_shipped_probe(lens) else None
+
+
+def _neural(policy: str, lens: Lens, draft: str | None, gamma: int, sampling: Any) -> Any:
+    from ..decoding.drafters.draft_model import DraftModel
+    from ..decoding.drafters.eagle3 import Eagle3, TreeShape
+    from ..decoding.drafters.eagle3_head import random_head
+
+    if draft is not None:
+        own = None if sampling.greedy else sampling
+        loaded = load_lens(draft, str(lens.device), lens.dtype)
+        return DraftModel(loaded, lens, gamma=gamma, sampling=own)
+    if policy.startswith("eagle3"):
+        errors.print("the EAGLE-3 head has random weights: it drafts, but nothing is accepted")
+        tree = TreeShape() if policy == "eagle3-tree" else None
+        return Eagle3(random_head(lens), lens, gamma=gamma, tree=tree)
+    return None

@@ -1,0 +1,262 @@
+"""Speed and memory of the lab on this machine; the two sides of a ratio run in turns.
+
+Separate from the studies, since timings taken while other work runs say nothing. Each measurement
+is a stage of the run, so an interrupted one goes on with the next.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+from ..errors import SwitchSDError
+from ..probing.anatomy import Site, find_blocks
+from ..probing.capture import capture, text_batches
+from ..probing.lens import Lens, load
+from ..probing.metrics import roc_auc
+from ..probing.probes import fit_logistic_path
+from ..probing.probing_set import ProbingSet
+from ..progress import Progress
+from ..runs import Run, read_json
+from .probing_lab import Lab
+from .stages import stage
+
+_SWEEP_SITES = 8
+_C = 1e-2
+
+
+def measure_timings(lab: Lab, *, memory_tokens: int = 1_000_000, again: bool = False) -> None:
+    """Set `sweep_speedup_over_sklearn`, `capture_share_of_forward` and `peak_mib_above_model`.
+
+    What is measured already stays, unless `again`: then it moves to `aside/`.
+    """
+    data, sites = lab.sweep_set, list(lab.sweep_set.store.sites)
+    some = sites[:: max(1, len(sites) // _SWEEP_SITES)][:_SWEEP_SITES]
+    now = time.strftime("%Y-%m-%dT%H:%M:%S") if again else _measured_at(lab.run)
+    sweep = stage(
+        lab.run,
+        "timing_sweep",
+        {"set": lab.digest_of(data), "sites": some, "C": _C, "at": now},
+        lambda: sweep_against_sklearn(data, some, C=_C, progress=lab.progress),
+    ).table
+    site = lab.served.site
+    shares = stage(
+        lab.run,
+        "timing_capture",
+        {"site": site, "at": now},
+        lambda: capture_against_forward(lab.lens, lab.copy_diversity, site, progress=lab.progress),
+    ).table
+    memory = stage(
+        lab.run,
+        "timing_memory",
+        {"site": site, "tokens": memory_tokens, "at": now},
+        lambda: peak_memory(lab.lens.name, lab.lens.dtype, site, memory_tokens, lab.run.path),
+    ).table
+    lab.run.update_metrics(
+        sweep_speedup_over_sklearn=float(sweep["sklearn_s"].sum() / sweep["switchsd_s"].sum()),
+        sweep_auroc_difference=float(
+            (sweep["switchsd_auroc"] - sweep["sklearn_auroc"]).abs().max()
+        ),
+        sweep_cosine=float(sweep["cosine"].min()),
+        sweep_timing={
+            "sites": len(sweep),
+            "train_tokens": int(sweep["n_train"].iloc[0]),
+            "C": _C,
+            "threads": torch.get_num_threads(),
+        },
+        capture_share_of_forward=float(
+            np.median(shares["capture_tokens_per_s"] / shares["forward_tokens_per_s"])
+        ),
+        capture_tokens_per_s=float(shares["capture_tokens_per_s"].median()),
+        peak_mib_above_model=float(memory["peak_mib_above_model"].iloc[0]),
+        peak_memory_tokens=int(memory["tokens"].iloc[0]),
+    )
+
+
+def _measured_at(run: Run) -> str:
+    """When the stages there were measured; part of their key, so that they are found."""
+    stamp = run.path / "stages" / "timing_sweep.json"
+    return read_json(stamp)["made_from"]["at"] if stamp.is_file() else "first"
+
+
+def sweep_against_sklearn(
+    data: ProbingSet, sites: list[str], *, C: float, progress: Progress
+) -> pd.DataFrame:
+    """Time both fits of every site, store reading and standardising included.
+
+    scikit-learn: `StandardScaler` and `LogisticRegression(C, lbfgs)` in float32, run until it
+    converges. Order alternates.
+
+    Returns:
+        site, n_train, switchsd_s, sklearn_s, switchsd_auroc, sklearn_auroc (test), cosine of the
+        coefficients in standardised space, sklearn_steps.
+
+    Raises:
+        SwitchSDError: scikit-learn did not converge.
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import StandardScaler
+
+    y = data.tokens["copied"].to_numpy()
+    train, test = data.rows("train"), data.rows("test")
+    rows = []
+    for turn, site in enumerate(sites):
+        progress("timing sweep", turn, len(sites))
+        held = data.activations(site, test, lag=2)
+        row: dict[str, object] = {"site": site, "n_train": len(train)}
+        for side in ("switchsd", "sklearn") if turn % 2 else ("sklearn", "switchsd"):
+            begin = time.perf_counter()
+            X = data.activations(site, train, lag=2)
+            if side == "switchsd":
+                [probe] = fit_logistic_path(X, y[train], C=[C])
+                row["switchsd_s"] = time.perf_counter() - begin
+                row["switchsd_auroc"] = roc_auc(y[test], probe.logit(held))
+            else:
+                scaler = StandardScaler()
+                reference = LogisticRegression(C=C, max_iter=5_000)
+                reference.fit(scaler.fit_transform(X), y[train])
+                row["sklearn_s"] = time.perf_counter() - begin
+                row["sklearn_steps"] = int(reference.n_iter_[0])
+                row["sklearn_auroc"] = roc_auc(
+                    y[test], reference.decision_function(scaler.transform(held))
+                )
+        if row["sklearn_steps"] == 5_000:
+            raise SwitchSDError(f"scikit-learn did not converge at {site}; choose a smaller C")
+        mine = probe.weight * scaler.scale_
+        theirs = reference.coef_[0]
+        row["cosine"] = float(mine @ theirs / np.linalg.norm(mine) / np.linalg.norm(theirs))
+        rows.append(row)
+    progress("timing sweep", len(sites), len(sites))
+    return pd.DataFrame(rows)
+
+
+def capture_against_forward(
+    lens: Lens,
+    corpus: pd.DataFrame,
+    site: str,
+    *,
+    repeats: int = 5,
+    texts: int = 120,
+    progress: Progress,
+) -> pd.DataFrame:
+    """Tokens/s of capture to disk against a plain forward up to the same layer, same batches.
+
+    The plain forward has no hook but the one that ends it after the layer.
+
+    Returns:
+        turn, capture_tokens_per_s, forward_tokens_per_s (tokens of the texts, prompts included).
+    """
+    step = max(1, len(corpus) // texts)
+    some = corpus.iloc[::step].head(texts).reset_index(drop=True)
+    batches = list(text_batches(lens, some, [site]))
+    tokens = int(sum(some["prompt_ids"].map(len)) + sum(some["completion_ids"].map(len)))
+    module, _ = find_blocks(lens.model)[Site.parse(site).layer].streams["hook_resid_post"]
+    _plain(lens, batches[:1], module)  # warm-up
+    rows = []
+    for turn in range(repeats):
+        progress("timing capture", turn, repeats)
+        row: dict[str, float] = {"turn": turn}
+        for side in ("capture", "forward") if turn % 2 else ("forward", "capture"):
+            with tempfile.TemporaryDirectory() as folder:
+                begin = time.perf_counter()
+                if side == "capture":
+                    capture(lens, some, [site], Path(folder) / "store", store_dtype="bfloat16")
+                else:
+                    _plain(lens, batches, module)
+                row[f"{side}_tokens_per_s"] = tokens / (time.perf_counter() - begin)
+        rows.append(row)
+    progress("timing capture", repeats, repeats)
+    return pd.DataFrame(rows)
+
+
+class _Stop(Exception):  # noqa: N818 - not an error: it ends a forward
+    pass
+
+
+def _plain(lens: Lens, batches: list, module: torch.nn.Module) -> None:
+    def stop(*_: object) -> None:
+        raise _Stop
+
+    handle = module.register_forward_hook(stop)
+    try:
+        for batch in batches:
+            try:
+                with torch.no_grad():
+                    lens.model.base_model(input_ids=batch.ids.to(lens.device), use_cache=False)
+            except _Stop:
+                continue
+    finally:
+        handle.remove()
+
+
+def peak_memory(model: str, dtype: str, site: str, tokens: int, folder: Path) -> pd.DataFrame:
+    """Peak resident memory while a fresh process captures `tokens` tokens, above the loaded model.
+
+    Returns:
+        tokens, model_mib, peak_mib_above_model, seconds.
+
+    Raises:
+        SwitchSDError: the process failed.
+    """
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        call = [sys.executable, "-m", __name__, model, dtype, site, str(tokens), scratch]
+        done = subprocess.run(call, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise SwitchSDError(f"the memory measurement failed: {last}")
+    return pd.DataFrame([json.loads(done.stdout.strip().splitlines()[-1])])
+
+
+def _measure_peak(model: str, dtype: str, site: str, tokens: int, folder: str) -> dict[str, float]:
+    lens = load(model, dtype=dtype)
+    length = 512
+    random = np.random.default_rng(0)
+    texts = [random.integers(0, lens.d_vocab, length) for _ in range(-(-tokens // (length - 2)))]
+    corpus = pd.DataFrame(
+        {
+            "prompt_ids": [text[:2].tolist() for text in texts],
+            "completion_ids": [text[2:].tolist() for text in texts],
+        }
+    )
+    base, peak, ended = _resident_mib(), 0.0, threading.Event()
+
+    def watch() -> None:
+        nonlocal peak
+        while not ended.wait(0.005):
+            peak = max(peak, _resident_mib())
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    begin = time.perf_counter()
+    store = capture(lens, corpus, [site], Path(folder) / "store", store_dtype="bfloat16")
+    seconds = time.perf_counter() - begin
+    ended.set()
+    watcher.join()
+    return {
+        "tokens": store.n_rows,
+        "model_mib": base,
+        "peak_mib_above_model": peak - base,
+        "seconds": seconds,
+    }
+
+
+def _resident_mib() -> float:
+    """Resident memory of this process (Linux)."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise SwitchSDError("this system does not say how much memory a process holds")
+
+
+if __name__ == "__main__":
+    name, kind, where, count, scratch_folder = sys.argv[1:]
+    print(json.dumps(_measure_peak(name, kind, where, int(count), scratch_folder)))
