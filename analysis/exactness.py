@@ -265,6 +265,10 @@ class TableDrafter:
 
     def __init__(self, q: Tensor) -> None:
         self.q = q
+        self.depth = len(q)
+
+    def follow(self, sampling: Sampling) -> None:
+        """Its distributions are fixed."""
 
     def reset(self) -> None:
         """Nothing to forget."""

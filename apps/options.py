@@ -7,7 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-DEFAULT = "SmolLM2-135M-Instruct-Q4_1"
+from ..probing.default_model import DEFAULT_MODEL
+from .console import errors
+
+DEFAULT = DEFAULT_MODEL
 Model = Annotated[
     str, typer.Option(help="Hugging Face id, local folder, or the embedded default model.")
 ]
@@ -27,4 +30,6 @@ def load_lens(model: str, device: str, dtype: str, backend: Any = "live") -> Any
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     warnings.filterwarnings("ignore", module="transformers")
-    return load(model, backend=backend, device=device, dtype=dtype)
+    # the first load of the embedded model converts it, about 20 s; later ones take 3
+    with errors.status(f"loading {model}"):
+        return load(model, backend=backend, device=device, dtype=dtype)

@@ -230,7 +230,12 @@ class Lab:
     def served(self) -> Served:
         """The paper's label at the site and offset that rank matches best on validation."""
         table = self.selection.table
-        table = table[table["target"] == "copied"]
+        table = table[(table["target"] == "copied") & table["valid_auroc_given_match"].notna()]
+        if table.empty:
+            raise SwitchSDError(
+                "the validation prompts offer no copies that are right and none that are wrong, "
+                "so no site can be chosen; use more prompts"
+            )
         best = table.iloc[int(table["valid_auroc_given_match"].to_numpy().argmax())]
         site, offset, target = str(best["site"]), int(best["offset"]), str(best["target"])
         fitted = fit_on(self.full_set, site, offset=offset, target=target)

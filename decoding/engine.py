@@ -190,6 +190,8 @@ class Decoding:
         probe, neural = self.policy.probe, self.policy.neural
         if probe is not None:
             probe.check(lens)
+        if neural is not None:
+            neural.follow(self.sampling)
         sites = [probe.site] if probe is not None else []
         self._sites = list(dict.fromkeys([*sites, *(neural.sites if neural is not None else ())]))
         self.trace = Trace(

@@ -145,6 +145,10 @@ def _bandit(name: str, gate: Callable[[Options], Gate]) -> Callable[[Options], P
     return build
 
 
+def _most_emitted(options: Options) -> int:
+    return 1 + max(options.D, options.neural.depth if options.neural is not None else 0)
+
+
 POLICIES: dict[str, Callable[[Options], Policy]] = {
     "vanilla": _vanilla,
     "pld": _pld,
@@ -153,8 +157,8 @@ POLICIES: dict[str, Callable[[Options], Policy]] = {
     "sps": _neural("sps"),
     "eagle3": _neural("eagle3"),
     "eagle3-tree": _neural("eagle3-tree"),
-    "bandit-ucb": _bandit("bandit-ucb", lambda o: UcbGate(o.D + 1)),
-    "bandit-exp3": _bandit("bandit-exp3", lambda o: Exp3Gate(o.D + 1, seed=o.seed)),
+    "bandit-ucb": _bandit("bandit-ucb", lambda o: UcbGate(_most_emitted(o))),
+    "bandit-exp3": _bandit("bandit-exp3", lambda o: Exp3Gate(_most_emitted(o), seed=o.seed)),
     "switchsd": _switchsd,
 }
 

@@ -26,6 +26,11 @@ from .metrics import (
 from .probes import Probe
 from .probing_set import ProbingSet
 
+_FIGURES = (
+    *("prevalence", "loop_share", "f1", "f1_low", "f1_high", "f1_always_copy", "brier"),
+    *("auroc", "auroc_low", "auroc_high", "average_precision"),
+)
+
 
 @dataclass(frozen=True)
 class Scored:
@@ -84,13 +89,17 @@ def pool(parts: list[Scored]) -> Scored:
 def figures(scored: Scored, tau: float, *, seed: int = 0) -> dict[str, float]:
     """AUROC and F1 with intervals over prompts, average precision, Brier score, prevalence.
 
-    AUROC and its interval are NaN where all tokens have one label.
+    AUROC and its interval are NaN where all tokens have one label, and everything but the counts
+    where fewer than two prompts are left (a set that is all loops, without them).
     """
     y, score, groups = scored.y, scored.score, scored.groups
+    n_prompts = len(np.unique(groups))
+    if n_prompts < 2:
+        return {"n_tokens": len(y), "n_prompts": n_prompts} | dict.fromkeys(_FIGURES, np.nan)
     f1 = bootstrap(lambda y, s: f1_at(y, s, tau), groups, y, score, seed=seed)
     row: dict[str, float] = {
         "n_tokens": len(y),
-        "n_prompts": len(np.unique(groups)),
+        "n_prompts": n_prompts,
         "prevalence": float(y.mean()),
         "loop_share": float(scored.tokens["in_loop"].mean()),
         "f1": f1.value,

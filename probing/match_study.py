@@ -18,7 +18,7 @@ from jaxtyping import Int
 
 from ..progress import Progress, silent
 from .fitting import Fitted, fit_columns, fit_on, out_of_fold_logits
-from .metrics import Estimate, OneClassError, bootstrap, bootstrap_difference, roc_auc
+from .metrics import Estimate, bootstrap, bootstrap_difference, roc_auc
 from .probes import LinearProbe
 from .probing_set import ProbingSet
 from .surface import with_probe_logit
@@ -114,10 +114,12 @@ def match_figures(table: pd.DataFrame, *, seed: int = 0) -> dict[str, float]:
     Returns:
         n_match, match_prevalence; `…auroc_given_match` of the probe, the surface and both;
         `gain_given_match` (probe − surface) and `both_gain_given_match`; each with `_low` and
-        `_high`. AUROCs are NaN where the positions have one class only.
+        `_high`. They are NaN where the positions have one class only or are of fewer than two
+        prompts.
     """
     y, groups = table["y"].to_numpy(), table["prompt_id"].to_numpy()
-    row: dict[str, float] = {"n_match": len(y), "match_prevalence": float(np.mean(y))}
+    prevalence = float(np.mean(y)) if len(y) else np.nan
+    row: dict[str, float] = {"n_match": len(y), "match_prevalence": prevalence}
     for name in ("probe", "surface", "both"):
         column = f"{name}_auroc_given_match".removeprefix("probe_")
         _put(row, column, bootstrap, groups, y, table[name].to_numpy(), seed)
@@ -128,10 +130,15 @@ def match_figures(table: pd.DataFrame, *, seed: int = 0) -> dict[str, float]:
 
 
 def match_auroc(data: ProbingSet, site: str, probe: LinearProbe, part: str) -> float:
-    """AUROC of the probe's logit at the part's positions with a match (what selection looks at)."""
+    """AUROC of the probe's logit at the part's positions with a match (what selection looks at).
+
+    NaN where they have one class only.
+    """
     rows = data.rows(part)
     rows = rows[given_match(data.tokens)[rows]]
     y = target_labels(data.tokens, "accepted")[rows]
+    if len(np.unique(y)) < 2:
+        return float("nan")
     return roc_auc(y, probe.logit(data.activations(site, rows, lag=GATE_LAG)))
 
 
@@ -179,8 +186,7 @@ def _put(
     *arrays_and_seed: Any,
 ) -> None:
     *arrays, seed = arrays_and_seed
-    try:
+    found = Estimate(np.nan, np.nan, np.nan)
+    if len(np.unique(groups)) > 1 and len(np.unique(y)) > 1:
         found = interval(roc_auc, groups, y, *arrays, seed=seed)
-    except OneClassError:
-        found = Estimate(float("nan"), float("nan"), float("nan"))
     row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}

@@ -58,15 +58,16 @@ def layer_stream_study(
 
 
 def candidate_sites(layers: pd.DataFrame, *, count: int) -> list[str]:
-    """The sites worth a closer look: the best of each stream by what the gate needs, then the rest.
+    """The sites worth a closer look: each stream's best, then what ranks next for the gate.
 
-    Ranked by validation AUROC given a match; every stream's best comes in, so that none is judged
-    on few tokens alone.
+    The sweep runs on few prompts, so each stream sends its best by validation AUROC given a match
+    and its best by validation AUROC; the whole corpus decides between them.
     """
-    ranked = layers.sort_values("valid_auroc_given_match", ascending=False, kind="stable")
-    best = ranked.drop_duplicates("stream")["site"].tolist()
-    rest = [site for site in ranked["site"] if site not in best]
-    return [*best, *rest][: max(count, len(best))]
+    by_need = layers.sort_values("valid_auroc_given_match", ascending=False, kind="stable")
+    by_label = layers.sort_values("valid_auroc", ascending=False, kind="stable")
+    best = [ranked.drop_duplicates("stream")["site"] for ranked in (by_need, by_label)]
+    order = list(dict.fromkeys([*best[0], *best[1], *by_need["site"]]))
+    return order[: max(count, layers["stream"].nunique())]
 
 
 def offset_study(

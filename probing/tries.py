@@ -121,11 +121,11 @@ def tries_study(
                 "tau": tau,
                 "valid_auroc": fitted.valid_auroc,
                 "auroc": roc_auc(scored.y, scored.score),
-                "auroc_without_loops": roc_auc(apart.y, apart.score),
+                "auroc_without_loops": _auroc(apart.y, apart.score),
                 "f1": f1_at(scored.y, scored.score, tau),
-                "f1_without_loops": f1_at(apart.y, apart.score, tau),
-                "auroc_given_match": _auroc(match),
-                "auroc_given_match_without_loops": _auroc(outside),
+                "f1_without_loops": f1_at(apart.y, apart.score, tau) if len(apart.y) else np.nan,
+                "auroc_given_match": _auroc(match["y"], match["logit"]),
+                "auroc_given_match_without_loops": _auroc(outside["y"], outside["logit"]),
             }
         )
     progress("tries", len(attempts), len(attempts))
@@ -162,8 +162,8 @@ def _match(data: ProbingSet, fitted: Fitted, attempt: Attempt) -> pd.DataFrame:
     )
 
 
-def _auroc(match: pd.DataFrame) -> float:
+def _auroc(y: np.ndarray | pd.Series, score: np.ndarray | pd.Series) -> float:
     try:
-        return roc_auc(match["y"].to_numpy(), match["logit"].to_numpy())
+        return roc_auc(np.asarray(y), np.asarray(score))
     except OneClassError:
         return float("nan")

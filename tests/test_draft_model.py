@@ -132,14 +132,15 @@ def test_repetition_penalty_reaches_the_draft(tiny: Callable[..., Lens]) -> None
     settings = Sampling(repetition_penalty=1.3)
     truth = reference(lens, PROMPT, 40, repetition_penalty=1.3)
     forwards = []
-    for sampling in (settings, None):
-        drafter = DraftModel(lens, lens, gamma=4, sampling=sampling)  # the target drafts for itself
+    for own, followed in ((settings, Sampling()), (None, settings), (None, Sampling())):
+        drafter = DraftModel(lens, lens, gamma=4, sampling=own)  # the target drafts for itself
+        drafter.follow(followed)
         policy = Policy("sps", NeuralGate(), None, drafter)
         got = generate(lens, PROMPT, policy, max_new_tokens=40, eos_ids=(), sampling=settings)
         assert got.ids == truth
         forwards.append(len(got.trace.steps))
-    assert forwards[0] == 8  # every draft was accepted in full
-    assert forwards[1] > 8
+    assert forwards[:2] == [8, 8]  # every draft was accepted in full
+    assert forwards[2] > 8
 
 
 SAMPLED = {

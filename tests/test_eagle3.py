@@ -366,6 +366,18 @@ def test_works_in_bfloat16(tiny: Callable[..., Lens]) -> None:
     assert got.trace.steps[0].proposed == 11
 
 
+@pytest.mark.model
+def test_on_the_default_model(lens: Lens) -> None:
+    prompt = lens.tokenizer("one two three four, one two three").input_ids
+    truth = reference(lens, prompt, 12)
+    head = random_head(lens, draft_vocab_size=4096)
+    for tree in (None, TreeShape(12, 2, 3)):
+        policy = Policy("eagle3", NeuralGate(), None, Eagle3(head, lens, tree=tree))
+        got = generate(lens, prompt, policy, max_new_tokens=12, eos_ids=())
+        assert got.ids == truth
+        assert got.trace.steps[0].proposed == (5 if tree is None else 11)
+
+
 def test_bad_input_is_named(tiny: Callable[..., Lens]) -> None:
     lens = tiny("llama")
     head = random_head(lens)

@@ -31,11 +31,14 @@ class WrongThenRight:
     """A drafter whose tree holds the greedy text behind a wrong first branch."""
 
     sites: tuple[str, ...] = ()
+    depth = 4
 
     def __init__(self, truth: list[int], prompt: int, vocab: int) -> None:
         self.truth, self.prompt, self.vocab = truth, prompt, vocab
 
     def reset(self) -> None: ...
+
+    def follow(self, sampling) -> None: ...
 
     def absorb(self, streams) -> None: ...
 

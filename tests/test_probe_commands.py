@@ -24,14 +24,12 @@ def switchsd(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["probe", "study"], "--all"),
         (["probe", "study", "--study", "layerz"], "layerz"),
         (["probe", "describe", "nowhere"], "no probe in nowhere"),
-        (["probe", "study", "--all", "--model", "no/such", "--run", "RUN"], "unknown model"),
         (["data", "build", "copy-diversity", "--temperature", "-1"], "at least 0"),
-        (["data", "build", "copy-diversity", "--prompts", "many"], "many"),
+        (["data", "build", "copy-diversity", "--prompts", "many"], "--prompts"),
     ],
 )
-def test_bad_input_is_one_line(arguments: list[str], said: str, tmp_path: Path) -> None:
-    filled = [str(tmp_path / "run") if word == "RUN" else word for word in arguments]
-    done = switchsd(*filled)
+def test_bad_input_is_named(arguments: list[str], said: str) -> None:
+    done = switchsd(*arguments)
     assert done.returncode == 2, done
     assert said in done.stderr
     assert "Traceback" not in done.stderr
@@ -62,6 +60,3 @@ def test_build_writes_a_corpus(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert len(pd.read_parquet(out / "corpus.parquet")) == 3
     assert (out / "manifest.json").is_file()
-    again = switchsd("data", "build", "constructed-copy", "--out", str(out), "--tokens", "900")
-    assert again.returncode == 2
-    assert "another corpus" in again.stderr

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from switchsd.analysis.probing_report import FIGURES, write_probing_figures
 from switchsd.apps.probing_lab import Lab, LabConfig, open_lab
 from switchsd.apps.probing_studies import STUDIES
@@ -49,9 +50,9 @@ def open_small(path: Path, lens: Lens, data: Path, **changes: Any) -> Lab:
 
 @pytest.fixture(scope="module")
 def small(tokenizer: Any) -> Lens:
-    model = tiny_model(
-        "llama", vocab_size=len(tokenizer), max_position_embeddings=8192, hidden_size=24
-    )
+    """Random weights, tied and small: greedy text repeats itself, sampled text does not."""
+    shape = {"vocab_size": len(tokenizer), "max_position_embeddings": 8192, "hidden_size": 24}
+    model = tiny_model("llama", **shape, tie_word_embeddings=True, initializer_range=0.1)
     return wrap(model, tokenizer, name="tiny")
 
 
@@ -109,8 +110,6 @@ def test_the_served_probe_is_the_best_for_the_gate_on_validation(lab: Lab) -> No
     assert (probe.site, probe.tau) == (lab.served.site, pytest.approx(lab.served.fitted.tau))
     rows = lab.full_set.rows("test")[:50]
     X = lab.full_set.activations(probe.site, rows, lag=probe.label_offset)
-    import torch
-
     np.testing.assert_allclose(
         probe.score(torch.from_numpy(X)).numpy(), lab.served.fitted.probe.score(X), atol=1e-5
     )

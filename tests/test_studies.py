@@ -100,7 +100,8 @@ def test_layer_stream_finds_the_planted_site(data: ProbingSet) -> None:
     best = table.loc[table["valid_auroc"].idxmax()]
     assert (best["site"], best["layer"], best["stream"]) == (SITE, 1, "hook_attn_out")
     others = table[table["site"] != SITE]
-    assert (others["auroc"] < 0.65).all() and best["auroc"] > 0.85
+    assert (others["auroc"] < 0.65).all()
+    assert best["auroc"] > 0.85
     chosen = candidate_sites(table, count=2)
     assert chosen[0] == SITE
     assert "blocks.1.hook_resid_mid" in chosen  # every stream's best comes in

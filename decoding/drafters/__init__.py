@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ..sampling import Sampling
 from ..tree import DraftTree
 
 
@@ -20,6 +21,13 @@ class Drafter(Protocol):
 
     sites: tuple[str, ...]
     """Hook points of the target it reads."""
+
+    @property
+    def depth(self) -> int:
+        """How deep its drafts are at most."""
+
+    def follow(self, sampling: Sampling) -> None:
+        """Take the target's settings, called before `reset`; one built with its own keeps those."""
 
     def reset(self) -> None:
         """Forget the last prompt."""

@@ -30,8 +30,8 @@ class DraftModel:
         target: the model whose text is preserved.
         gamma: lookahead, tokens a draft.
         sampling: how it draws where the target samples, best the target's own settings (any are
-            exact). Temperature 1 if None. Under greedy decoding it takes its likeliest token, after
-            the repetition penalty if there is one.
+            exact); `follow` sets them later. Temperature 1 if None. Under greedy decoding it takes
+            its likeliest token, after the repetition penalty if there is one.
 
     Raises:
         SwitchSDError: γ < 1, or a draft with another vocabulary.
@@ -50,12 +50,23 @@ class DraftModel:
         self.lens = draft if isinstance(draft, Lens) else wrap(draft)
         self.gamma = gamma
         self.sampling = sampling or Sampling(temperature=1.0)
+        self._settled = sampling is not None
         shared = shared_tokens(target, self.lens)
         self._blocked = ~shared.to(self.lens.device)
         self._d_vocab = target.d_vocab
         self._embedded: int = self.lens.model.get_input_embeddings().weight.shape[0]
         self._warned: set[str] = set()
         self.reset()
+
+    @property
+    def depth(self) -> int:
+        """Most tokens a draft of it can have accepted."""
+        return self.gamma
+
+    def follow(self, sampling: Sampling) -> None:
+        """Draw with the target's settings, unless it was made with settings of its own."""
+        if not self._settled:
+            self.sampling = sampling
 
     def reset(self) -> None:
         """Forget the last prompt."""

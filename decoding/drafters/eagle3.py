@@ -60,7 +60,7 @@ class Eagle3:
         tree: draft this tree instead of a chain. Its nodes are the likeliest ones, not draws, so it
             is verified as a deterministic draft also where the target samples.
         sampling: how the chain is drawn where the target samples, best the target's own settings
-            (any are exact). Temperature 1 if None.
+            (any are exact); `follow` sets them later. Temperature 1 if None.
 
     Raises:
         SwitchSDError: γ < 1, or a head for another target.
@@ -79,6 +79,7 @@ class Eagle3:
             raise SwitchSDError(f"gamma = {gamma}: draft at least one token")
         self.head, self.lens, self.gamma, self.tree = head, lens, gamma, tree
         self.sampling = sampling or Sampling(temperature=1.0)
+        self._settled = sampling is not None
         config = head.config
         self._fused = fused_sites(lens.n_layers, config.aux_layers)
         self.sites: tuple[str, ...] = tuple(dict.fromkeys(self._fused))
@@ -96,6 +97,16 @@ class Eagle3:
             )
         self._target_ids = head.target_ids
         self.reset()
+
+    @property
+    def depth(self) -> int:
+        """Most tokens a draft of it can have accepted."""
+        return self.gamma if self.tree is None else self.tree.depth + 1
+
+    def follow(self, sampling: Sampling) -> None:
+        """Draw with the target's settings, unless it was made with settings of its own."""
+        if not self._settled:
+            self.sampling = sampling
 
     def reset(self) -> None:
         """Forget the last prompt."""

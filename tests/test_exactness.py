@@ -1,0 +1,114 @@
+"""The exactness suite: a slice always, everything in `make test-all`; and that it can fail."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from switchsd import SwitchSDError
+from switchsd.analysis import exactness
+from switchsd.analysis.exactness import Enumerated, distance, greedy_rows, kv_walk_errors
+from switchsd.analysis.exactness_suite import FULL, SLICE, is_exact, run_exactness, tiny_lens
+from switchsd.decoding.policies import POLICIES, build_policy
+from switchsd.decoding.sampling import Sampling
+from switchsd.probing.kv import KV
+from switchsd.probing.lens import Lens
+from switchsd.probing.shipped import shipped_probe
+
+RUNS = Path(__file__).resolve().parent.parent / "runs"
+
+
+def assert_exact(run_folder: Path, lens: Lens, sizes, shared_data: Path) -> None:
+    metrics = run_exactness(
+        lens, shipped_probe(lens), run_folder, sizes, data_dir=shared_data
+    ).metrics()
+    greedy = {row["policy"]: row for row in metrics["greedy"]}
+    assert set(POLICIES) <= set(greedy)
+    for row in greedy.values():
+        assert row["mismatches"] == 0, row
+        assert row["tokens"] > 0
+    for name in ("pld", "copyspec", "suffix", "sps", "bandit-ucb", "switchsd"):
+        # without these the check would prove nothing
+        assert greedy[name]["multi_accepts"] > 0, name
+        assert greedy[name]["rejections"] > 0, name
+    assert greedy["eagle3"]["rejections"] > 0
+    for row in metrics["sampling"]:
+        assert row["fine"], row
+    assert metrics["kv_max_error"] <= 1e-5
+    assert is_exact(metrics)
+
+
+@pytest.mark.model
+def test_slice(lens: Lens, shared_data: Path) -> None:
+    assert_exact(RUNS / "exactness-slice", lens, SLICE, shared_data)
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_everything(lens: Lens, shared_data: Path) -> None:
+    assert_exact(RUNS / "exactness", lens, FULL, shared_data)
+
+
+def test_enumeration_sums_to_one_and_follows_the_settings() -> None:
+    lens = tiny_lens()
+    plain = Enumerated.of(lens, (1, 2), 2, Sampling(temperature=1.0))
+    assert sum(plain.probabilities().values()) == pytest.approx(1)
+    by_hand = torch.softmax(lens.forward(torch.tensor([[1, 2, 3]])).logits[0, -1].double(), 0)
+    assert torch.allclose(plain.table[(3,)], by_hand)
+    cut = Enumerated.of(lens, (1, 2), 2, Sampling(temperature=1.0, top_k=2))
+    assert sum(p > 0 for p in cut.probabilities().values()) == 4
+
+
+def test_a_small_bias_is_seen() -> None:
+    target = Enumerated.of(tiny_lens(), (1, 2), 2, Sampling(temperature=1.0))
+    exact = target.probabilities()
+    n = 20_000
+    fair = Counter({text: round(n * p) for text, p in exact.items()})
+    assert distance(fair, target).fine
+    best = max(exact, key=exact.__getitem__)
+    worst = min(exact, key=exact.__getitem__)
+    biased = fair + Counter({best: n // 25}) - Counter({worst: n // 25})
+    assert not distance(biased, target).fine
+
+
+def test_a_wrong_token_is_counted(tiny: Callable[..., Lens], tmp_path: Path, monkeypatch) -> None:
+    lens = tiny("llama")
+    right = exactness.reference_ids
+
+    def off_by_one(*args):
+        ids = right(*args)
+        return [*ids[:-1], (ids[-1] + 1) % 32, 7]
+
+    policies = {"pld": build_policy("pld")}
+    prompts = {"a": [3, 1, 4, 1, 5, 9]}
+    rows = greedy_rows(lens, prompts, policies, tmp_path / "a", max_new_tokens=12)
+    assert rows["mismatches"].tolist() == [0]
+    monkeypatch.setattr(exactness, "reference_ids", off_by_one)
+    rows = greedy_rows(lens, prompts, policies, tmp_path / "b", max_new_tokens=12)
+    assert rows["mismatches"].tolist() == [2]  # one other token and one too many
+    # what is on disk is not decoded again
+    again = greedy_rows(lens, prompts, policies, tmp_path / "a", max_new_tokens=12)
+    assert again["mismatches"].tolist() == [0]
+
+
+def test_a_cache_that_gathers_wrongly_is_seen(tiny: Callable[..., Lens], monkeypatch) -> None:
+    lens = tiny("llama")
+    assert max(kv_walk_errors(lens, 6)) < 1e-5
+    commit = KV.commit
+
+    def first_branch(self, base, path):
+        commit(self, base, list(range(len(path))))  # as if the accepted path were always the first
+
+    monkeypatch.setattr(KV, "commit", first_branch)
+    assert max(kv_walk_errors(lens, 6)) > 1e-3
+
+
+def test_other_dtypes_are_refused(tiny: Callable[..., Lens], tmp_path: Path) -> None:
+    lens = tiny("llama")
+    half = type(lens)("half", lens.model.bfloat16(), None, "live")
+    with pytest.raises(SwitchSDError, match="float32"):
+        run_exactness(half, None, tmp_path, SLICE)  # type: ignore[arg-type]
+    lens.model.float()
