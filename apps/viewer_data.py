@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import SwitchSDError
-from ..runs import SCHEMA, Run, list_runs
+from ..runs import Run, list_runs
 
 _NUMBERS = {
     "tokens": ("position", "step", "score", "source"),
@@ -31,6 +31,10 @@ _WORDS = {
 }
 _ANY = {"tokens": (), "steps": (), "decoding": ("token_exact",)}
 _MAY_LACK_VALUES = {"score", "copy_step_share", "mean_accepted"}  # none where nothing is drafted
+
+
+_DECODING = ("demo",)
+"""Commands whose runs hold the decode page's tables."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +99,12 @@ def runs_folder(arguments: Sequence[str], environment: Mapping[str, str]) -> Pat
 
 
 def list_entries(folder: Path) -> list[RunEntry]:
-    """Every run in the folder, newest first, with what is wrong with the damaged ones."""
-    return [_entry(folder, run) for run in list_runs(folder)]
+    """Every decoding run in the folder, newest first, with what is wrong with the damaged ones.
+
+    Runs of other commands (studies, benches) have no tokens to show and are left out.
+    """
+    entries = [_entry(folder, run) for run in list_runs(folder)]
+    return [entry for entry in entries if entry is not None]
 
 
 def newest_complete(entries: Sequence[RunEntry]) -> str | None:
@@ -115,7 +123,7 @@ def open_run(folder: Path, name: str) -> Run:
     if path.resolve().parent != folder.resolve():
         raise SwitchSDError(f"{name!r} leads out of {folder}; choose a run from the list")
     run = Run(path)
-    _manifest(run)
+    run.manifest()
     return run
 
 
@@ -144,24 +152,15 @@ def content_key(run: Run) -> tuple[str, tuple[int, ...]]:
     )
 
 
-def _entry(folder: Path, run: Run) -> RunEntry:
+def _entry(folder: Path, run: Run) -> RunEntry | None:
     name = run.path.name
     try:
-        manifest = _manifest(open_run(folder, name))
+        manifest = open_run(folder, name).manifest()
     except SwitchSDError as error:
         return RunEntry(name, "damaged", str(error))
+    if manifest.get("command") not in _DECODING:
+        return None
     return RunEntry(name, "complete" if manifest.get("state") == "complete" else "running")
-
-
-def _manifest(run: Run) -> dict[str, Any]:
-    try:
-        manifest = run.manifest()
-    except (OSError, TypeError) as error:  # unreadable; a schema that is no number
-        raise SwitchSDError(f"{run.path} is damaged ({error}); make the run again") from error
-    schema = manifest.get("schema")
-    if not isinstance(schema, int) or not 1 <= schema <= SCHEMA:
-        raise SwitchSDError(f"{run.path} says it has layout {schema!r}; make the run again")
-    return manifest
 
 
 def _table(run: Run, name: str) -> pd.DataFrame:

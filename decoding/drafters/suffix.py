@@ -130,9 +130,8 @@ class SuffixCopier:
         D: tokens to copy.
         shortest: a shorter match is no candidate.
         factor: copy at most this many tokens for each token of the match (SuffixDecoding, Oliaro et
-            al. 2025, ties the draft to the match this way); None copies D always. A match of one
-            token is worth a short try only; under the default model's costs on a CPU, 4 beat 1, 2
-            and None.
+            al. 2025, ties the draft to the match this way): a match of one token is worth a short
+            try only. None copies D always.
         cap: matches are told apart up to this length.
 
     Raises:
