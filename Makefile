@@ -23,6 +23,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: setup  ## the main job on the embedded default model; ends by naming its report
 	$(BIN)/switchsd demo
 
+# no test asks the hub for anything; offline, a wrong name fails at once instead of after retries
+test test-all: export HF_HUB_OFFLINE = 1
+
 test: setup lint types  ## every check that CI runs
 	$(BIN)/python -m pytest -m "not slow"
 

@@ -40,7 +40,8 @@ from .exactness import (
 
 BENCHMARKS = ("humaneval", "math500", "cnndm", "mt_redundant")
 COPYING = ("pld", "copyspec", "suffix", "switchsd", "bandit-ucb")
-_NEURAL_SIDE = ("sps", "bandit-ucb", "bandit-exp3", "switchsd")
+_DRAFT_MODEL = ("sps", "switchsd")  # the bandits decode one token beside their copies: less time
+_NEURAL_SIDE = (*_DRAFT_MODEL, "bandit-ucb", "bandit-exp3")  # on the tiny model they draft too
 _TINY_PROMPT = (1, 2, 3, 1, 2, 4, 1, 2, 0, 1)
 _PLAIN = Sampling(temperature=1.0)
 _SHAPED = Sampling(temperature=1.3, top_p=0.85, repetition_penalty=1.3)
@@ -105,7 +106,7 @@ def greedy_policies(
 ) -> dict[str, Policy]:
     """Every policy at its defaults, or the copying ones at every W × D.
 
-    The neural side of sps, the bandits and switchsd is `draft`; EAGLE-3 has random weights.
+    The neural side of sps and switchsd is `draft`; EAGLE-3 has random weights.
     """
     if not grid:
         return {name: _real(name, lens, probe, draft) for name in POLICIES}
@@ -172,11 +173,12 @@ def is_exact(metrics: Mapping[str, Any]) -> bool:
 
 def _real(name: str, lens: Lens, probe: CopyProbe, draft: Lens, **options: Any) -> Policy:
     neural: Any = None
-    if name in _NEURAL_SIDE:
+    if name in _DRAFT_MODEL:
         neural = DraftModel(draft, lens, gamma=3)
-    elif name.startswith("eagle3"):
+    elif name.startswith("eagle3"):  # short drafts: a random head's are rejected anyway
         head = random_head(lens, draft_vocab_size=4096)
-        neural = Eagle3(head, lens, tree=TreeShape(20, 3, 4) if name == "eagle3-tree" else None)
+        tree = TreeShape(6, 1, 3) if name == "eagle3-tree" else None
+        neural = Eagle3(head, lens, gamma=2, tree=tree)
     return build_policy(name, Options(probe=probe, neural=neural, **options))
 
 

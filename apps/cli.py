@@ -19,6 +19,8 @@ from .generate_command import generate_command
 from .options import DEFAULT, Device, Dtype, Model, load_lens
 from .probe_commands import probe_app
 
+_INTERRUPTED = 130
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -134,17 +136,17 @@ def microbench(
 def main() -> None:
     """Entry point; turns errors of input into one line and an exit code."""
     try:
-        app(standalone_mode=False)
+        code = app(standalone_mode=False)  # Typer returns the code of its own exits, 130 included
     except SwitchSDError as error:
         errors.print(f"error: {error}", soft_wrap=True, markup=False)
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
-        errors.print("interrupted; the same command goes on from what is finished", soft_wrap=True)
-        sys.exit(130)
-    except typer.Exit as stop:
-        sys.exit(stop.exit_code)
+        code = _INTERRUPTED
     except Exception as error:  # click's own usage errors know how to show themselves
         if not hasattr(error, "show"):
             raise
         error.show()
         sys.exit(2)
+    if code == _INTERRUPTED:
+        errors.print("interrupted; the same command goes on from what is finished", soft_wrap=True)
+    sys.exit(code if isinstance(code, int) else 0)

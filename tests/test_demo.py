@@ -22,7 +22,13 @@ def command(folder: Path) -> list[str]:
 
 def test_interrupted_demo_goes_on_and_reports_everything(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
-    first = subprocess.Popen(command(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    first = subprocess.Popen(
+        command(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # a background job's children inherit an ignored SIGINT; here it has to arrive
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     store = folder / "activations" / "manifest.json"
     limit = time.monotonic() + 400
     while not store.is_file() and first.poll() is None and time.monotonic() < limit:
