@@ -12,15 +12,16 @@ if TYPE_CHECKING:
     from .errors import SwitchSDError as SwitchSDError
     from .probing.copy_probe import CopyProbe as CopyProbe
     from .probing.lens import Lens as Lens
-    from .probing.lens import load as load
-    from .probing.lens import wrap as wrap
+    from .probing.loading import load as load
+    from .probing.loading import wrap as wrap
 
 __version__ = "0.1.0"
 __getattr__, __all__ = lazy_names(
     __name__,
     {
         "errors": ["SwitchSDError"],
-        "probing.lens": ["Lens", "load", "wrap"],
+        "probing.lens": ["Lens"],
+        "probing.loading": ["load", "wrap"],
         "probing.copy_probe": ["CopyProbe"],
         "decoding.engine": ["generate"],
         "decoding.policies": ["Options", "build_policy"],

@@ -9,12 +9,13 @@ runs/<name>/figures/
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import math
 import os
 import platform
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise SwitchSDError(f"{path} is damaged ({error}); make the run again") from error
+        raise SwitchSDError(f"{path} is damaged ({error}); delete it and run again") from error
     except OSError as error:
         raise SwitchSDError(f"cannot read {path}: {error.strerror or error}") from error
 
@@ -60,14 +61,34 @@ def read_parquet(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
     except FileNotFoundError as error:
         raise SwitchSDError(f"{path} does not exist; make the run again") from error
     except (OSError, ValueError) as error:  # pyarrow's errors derive from both
-        raise SwitchSDError(f"{path} is damaged ({error}); make the run again") from error
+        raise SwitchSDError(f"{path} is damaged ({error}); delete it and run again") from error
+
+
+class _Lock:
+    """An exclusive lock on a run folder; the system drops it when the process ends."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            self._file = open(folder / ".lock", "w")  # noqa: SIM115 - held as long as the run is
+        except OSError as error:
+            raise SwitchSDError(f"cannot write {folder}: {error.strerror or error}") from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._file.close()
+            raise SwitchSDError(f"another process is writing {folder}; let it finish") from error
+
+    def release(self) -> None:
+        """Let others write."""
+        self._file.close()
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run folder."""
+    """One run folder; from `start` on it is this process's alone until the run is let go of."""
 
     path: Path
+    _lock: _Lock | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def start(cls, path: Path, *, command: str, config: dict[str, Any]) -> Run:
@@ -76,14 +97,19 @@ class Run:
         A finished run, or one of another config, is moved aside to `<name>-<time>` and never
         deleted.
         """
-        run = cls(path)
-        manifest = run.manifest() if run.exists() else {}
+        cls.check(path)
+        run = cls(path, _Lock(path) if path.is_dir() else None)
+        manifest = run._manifest_or_nothing()
         same = manifest.get("command") == command and manifest.get("config") == _plain(config)
         if manifest.get("state") == "running" and same:
             return run
-        if path.exists():
+        if path.is_dir() and any(path.iterdir()):
             _move_aside(path)
-        (path / "figures").mkdir(parents=True)
+        try:
+            (path / "figures").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SwitchSDError(f"cannot write {path}: {error.strerror or error}") from error
+        run = cls(path, _Lock(path))
         write_json(
             path / "manifest.json",
             {
@@ -99,9 +125,28 @@ class Run:
         )
         return run
 
+    @staticmethod
+    def check(path: Path) -> None:
+        """Raise unless `path` is free or a run folder: nothing else is ever moved or written to."""
+        if not path.name or path.name == "..":
+            raise SwitchSDError(f"{path} is no name for a run folder; choose one, as in runs/demo")
+        try:
+            taken = path.exists() and not path.is_dir()
+            foreign = path.is_dir() and any(path.iterdir()) and not Run(path).exists()
+        except OSError as error:
+            raise SwitchSDError(f"cannot read {path}: {error.strerror or error}") from error
+        if taken or foreign:
+            raise SwitchSDError(f"{path} holds something that is no run; choose another folder")
+
     def exists(self) -> bool:
         """Whether a manifest lies there."""
         return (self.path / "manifest.json").is_file()
+
+    def _manifest_or_nothing(self) -> dict[str, Any]:
+        try:
+            return self.manifest() if self.exists() else {}
+        except SwitchSDError:  # a damaged one: the folder is moved aside whole
+            return {}
 
     def manifest(self) -> dict[str, Any]:
         """The manifest; a missing, damaged or newer one is a `SwitchSDError`."""
@@ -123,6 +168,8 @@ class Run:
     def finish(self) -> None:
         """Mark the run complete."""
         self.describe(state="complete", finished=time.strftime("%Y-%m-%dT%H:%M:%S%z"))
+        if self._lock is not None:
+            self._lock.release()
 
     def metrics(self) -> dict[str, Any]:
         """The figures written so far."""

@@ -27,7 +27,8 @@ from ..decoding.policies import Policy
 from ..decoding.sampling import Processor, Sampling
 from ..decoding.tree import DraftTree
 from ..decoding.verify import verify_sampled
-from ..probing.lens import Lens, wrap
+from ..probing.lens import Lens
+from ..probing.loading import wrap
 from ..progress import Progress, silent
 from ..runs import read_parquet, write_parquet
 from .race import reference_ids
@@ -117,7 +118,7 @@ def _greedy_row(
         "tokens": len(truth),
         "mismatches": sum(a != b for a, b in pairs),
         "multi_accepts": sum(s.accepted > 1 for s in steps),
-        "rejections": sum(s.accepted < s.proposed for s in steps),
+        "rejections": sum(0 < s.accepted < s.proposed for s in steps),
         "steps": len(steps),
     }
 
@@ -169,7 +170,7 @@ class Distance:
         samples: how many.
         tv: of the policy's samples.
         tv_expected: mean over sets of as many direct draws.
-        tv_limit: what 20 such sets never exceed by more than half their spread.
+        tv_limit: the largest of 20 such sets plus twice their standard deviation.
     """
 
     samples: int

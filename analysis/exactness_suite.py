@@ -22,7 +22,8 @@ from ..decoding.sampling import Sampling
 from ..errors import SwitchSDError
 from ..probing.completions import complete
 from ..probing.copy_probe import CopyProbe
-from ..probing.lens import Lens, wrap
+from ..probing.lens import Lens
+from ..probing.loading import wrap
 from ..progress import Progress, silent
 from ..runs import Run, read_json, write_json
 from .exactness import (
@@ -69,7 +70,7 @@ class Sizes:
 
 
 FULL = Sizes(64, 12, 128, 200_000, 10_000, 2_000)
-SLICE = Sizes(4, 1, 48, 5_000, 400, 60)
+SLICE = Sizes(4, 1, 48, 5_000, 2_000, 60)
 
 
 def real_prompts(

@@ -13,6 +13,7 @@ from plotly.offline import get_plotlyjs
 from ..errors import SwitchSDError
 from ..runs import Run
 from . import probing_figures as draw
+from . import threshold_figures as threshold
 from .figure_style import FIGURE_CONFIG
 from .figures import layer_sweep, site_heatmap
 from .report_page import page, paragraph
@@ -39,7 +40,8 @@ FIGURES: dict[str, tuple[str, Draw, str]] = {
     "evaluation": (
         "evaluation",
         lambda table, run: draw.auroc_by_set(table),
-        "The served probe, trained on CopyDiversity only. 95 % intervals over prompts.",
+        "The probe of the paper's label at offset 2, trained on CopyDiversity only. 95 % intervals "
+        "over prompts.",
     ),
     "given-match": (
         "evaluation",
@@ -54,24 +56,24 @@ FIGURES: dict[str, tuple[str, Draw, str]] = {
     ),
     "corpora": (
         "corpora",
-        lambda table, run: draw.confusion_by_corpus(table),
+        lambda table, run: threshold.confusion_by_corpus(table),
         "Probes from three training corpora on MT-Bench; rows sum to 1. After the paper's "
         "Figure 4.",
     ),
     "tau": (
         "tau_sweep",
-        lambda table, run: draw.tau_curves(table, tau=run.metrics()["served"]["tau"]),
+        lambda table, run: threshold.tau_curves(table, tau=run.metrics()["label_probe"]["tau"]),
         "All four benchmarks; the marked τ was chosen on CopyDiversity validation prompts. After "
         "the paper's Figure 6, left.",
     ),
     "roc": (
         "probe_test",
-        lambda table, run: draw.roc_by_set(table),
-        "ROC of the served probe on each set. After the paper's Figure 6, right.",
+        lambda table, run: threshold.roc_by_set(table),
+        "ROC of the label probe on each set. After the paper's Figure 6, right.",
     ),
     "calibration": (
         "calibration",
-        lambda table, run: draw.calibration(table),
+        lambda table, run: threshold.calibration(table),
         "Ten bins of score; below the diagonal the probe claims more copying than there is.",
     ),
     "offsets": (
@@ -87,7 +89,7 @@ FIGURES: dict[str, tuple[str, Draw, str]] = {
     "probe-families": (
         "probe_families",
         lambda table, run: draw.probe_families(table),
-        "Probe families at the served site.",
+        "Probe families at the label probe's site.",
     ),
     "controls": (
         "controls",

@@ -15,6 +15,7 @@ import torch
 
 from ..data.context_index import SPAN, copy_yield
 from ..data.labels import loop_start
+from ..decoding.drafters.copy import RecentCopier
 from ..decoding.engine import generate
 from ..decoding.policies import Policy
 from ..probing.lens import Lens
@@ -137,9 +138,14 @@ def race_table(runs: pd.DataFrame, steps: pd.DataFrame, order: Sequence[str]) ->
 def _yields(
     prompt_id: str, policy: Policy, prompt: list[int], new: list[int], scores: list[float]
 ) -> pd.DataFrame:
-    """Both what the gate saw and what copying would have brought, at every anchor position."""
+    """Both what the gate saw and what copying would have brought, at every anchor position that
+    is followed by as many tokens as a copy is long."""
     ids = prompt + new
-    table = pd.DataFrame(copy_yield(ids, len(prompt) - 1, D=SPAN))
+    copier = policy.copier
+    rule = {"n": copier.n, "W": copier.W} if isinstance(copier, RecentCopier) else {}
+    table = pd.DataFrame(copy_yield(ids, len(prompt) - 1, D=SPAN, **rule))
+    # near the end of the text a copy is cut short by the budget, not by the target
+    table = table[table["position"] <= len(ids) - SPAN].reset_index(drop=True)
     # the newest processed position lies before the anchor, which lies before the first draft token
     table["score"] = [
         scores[p - 2] if 0 <= p - 2 < len(scores) else np.nan for p in table["position"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from ..data.chat import chat_ids, special_ids
 from ..data.copy_diversity import copy_diversity
 from ..decoding.engine import generate
 from ..decoding.policies import Options, build_policy
+from ..errors import SwitchSDError
 from ..probing.capture import capture
 from ..probing.completions import build_corpus
 from ..probing.copy_probe import CopyProbe
@@ -59,6 +60,11 @@ class DemoConfig:
     n: int = 3
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        for name in ("n_prompts", "completion_tokens", "n_decode", "decode_tokens"):
+            if getattr(self, name) < 1:
+                raise SwitchSDError(f"{name} = {getattr(self, name)}: has to be at least 1")
+
 
 def run_demo(
     load_lens: Callable[[], Lens],
@@ -80,11 +86,12 @@ def run_demo(
         progress: told what is being done.
     """
     settings = {**asdict(config), "model": model, "dtype": dtype, "device": device}
-    run = Run.start(path, command="demo", config=settings)
+    Run.check(path)
     begin = time.perf_counter()
+    lens = load_lens()
+    run = Run.start(path, command="demo", config=settings)
     spent = run.metrics().get("seconds") or 0.0
     try:
-        lens = load_lens()
         run.describe(
             model={"name": lens.name, "fingerprint": lens.fingerprint},
             dtype=lens.dtype,
@@ -173,8 +180,11 @@ def _probe(run: Run, lens: Lens, config: DemoConfig, progress: Progress) -> Copy
 def _decode(run: Run, lens: Lens, probe: CopyProbe, config: DemoConfig, progress: Progress) -> None:
     """Race the policies on HumanEval; each prompt's result is kept as soon as it is there."""
     problems = load_benchmark("humaneval", limit=config.n_decode)
-    options = Options(W=config.W, D=config.D, n=config.n, probe=probe)
-    policies = {name: build_policy(name, options) for name in POLICIES}
+    options = Options(W=config.W, D=config.D, n=config.n)
+    policies = {  # the baselines do not pay for a probe they do not use
+        name: build_policy(name, replace(options, probe=probe if name == "switchsd" else None))
+        for name in POLICIES
+    }
     prompts = [chat_ids(lens.tokenizer, list(turns)) for turns in problems["turns"]]
     generate(lens, prompts[0], "vanilla", max_new_tokens=4)  # warm-up
     finished: list[PromptRace] = []

@@ -62,7 +62,7 @@ def generate_command(
     from ..decoding.policies import Options, build_policy
     from ..decoding.sampling import Sampling
 
-    text = sys.stdin.read() if prompt == "-" else prompt
+    text = _text(prompt)
     if not text.strip():
         raise SwitchSDError("the prompt is empty: give a text with --prompt")
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, min_new_tokens, seed)
@@ -101,6 +101,15 @@ def generate_command(
         f"{result.trace.finish}",
         soft_wrap=True,
     )
+
+
+def _text(prompt: str) -> str:
+    try:
+        text = sys.stdin.buffer.read().decode() if prompt == "-" else prompt
+        text.encode()  # arguments that are no UTF-8 arrive with surrogates
+    except UnicodeError as error:
+        raise SwitchSDError("the prompt is not UTF-8 text") from error
+    return text
 
 
 def find_probe(lens: Lens, folder: Path | None, *, required: bool) -> CopyProbe | None:

@@ -25,7 +25,7 @@ def load_lens(model: str, device: str, dtype: str, backend: Any = "live") -> Any
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     from transformers.utils import logging
 
-    from ..probing.lens import load
+    from ..probing.loading import load
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()

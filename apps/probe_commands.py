@@ -56,14 +56,15 @@ def train(
         raise SwitchSDError(f"{out} is not empty; choose another folder for the probe")
     with progress_bars() as progress:
         lab = _lab(locals(), progress)
-        probe = lab.save_probe()
+        probe, _ = lab.save_probes()
+        lab.run.finish()
     if out is not None:
         probe.save(out)
     metrics = probe.metrics
     console.print(
-        f"{probe.site}, label offset {probe.label_offset}, tau {probe.tau:.3f}; on CopyDiversity "
-        f"test prompts AUROC {metrics['auroc']:.3f} ({metrics['auroc_low']:.3f} to "
-        f"{metrics['auroc_high']:.3f}), F1 {metrics['f1']:.3f} "
+        f"{probe.site}, label offset {probe.label_offset}, tau {probe.tau:.3f}; target "
+        f"{metrics['target']} on CopyDiversity test prompts: AUROC {metrics['auroc']:.3f} "
+        f"({metrics['auroc_low']:.3f} to {metrics['auroc_high']:.3f}), F1 {metrics['f1']:.3f} "
         f"(always copy {metrics['f1_always_copy']:.3f})",
         soft_wrap=True,
     )
@@ -137,7 +138,8 @@ def study(
 
 
 def _lab(options: dict[str, Any], progress: Progress) -> Lab:
-    from .probing_lab import LabConfig, open_lab
+    from .probing_config import LabConfig
+    from .probing_lab import open_lab
 
     model, device, dtype = (options[name] for name in ("model", "device", "dtype"))
     config = LabConfig(
@@ -171,5 +173,5 @@ def _tell(metrics: dict[str, Any]) -> None:
 
 
 def _three(row: dict[str, Any]) -> str:
-    names = (("surface", "surface_"), ("probe", ""), ("both", "both_"))
+    names = (("surface", "surface_"), ("served probe", ""), ("both", "both_"))
     return ", ".join(f"{name} {row[f'{prefix}auroc_given_match']:.3f}" for name, prefix in names)

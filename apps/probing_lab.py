@@ -9,9 +9,8 @@ runs/probing/<table>.parquet    one a study, with a stamp under stages/
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ import torch
 from ..data.chat import special_ids
 from ..errors import SwitchSDError
 from ..probing.capture import capture, planned_store_bytes
+from ..probing.choice import Chosen, as_copy_probe, choose
 from ..probing.control_studies import random_weights
 from ..probing.copy_probe import CopyProbe
 from ..probing.corpora import (
@@ -31,8 +31,7 @@ from ..probing.corpora import (
     build_copy_diversity,
     build_natural_text,
 )
-from ..probing.evaluation import figures, score_set
-from ..probing.fitting import Fitted, fit_on
+from ..probing.fitting import RECIPE
 from ..probing.lens import Lens
 from ..probing.match_study import selection_table
 from ..probing.partition import assign_parts, parts_of
@@ -43,6 +42,7 @@ from ..probing.surface import token_classes
 from ..probing.token_table import GATE_LAG, TARGETS, token_table
 from ..progress import Progress
 from ..runs import Run
+from .probing_config import LabConfig
 from .stages import Done, digest, open_run, stage
 
 STREAMS = ("hook_resid_mid", "hook_resid_post", "hook_attn_out", "hook_mlp_out")
@@ -52,45 +52,6 @@ COPY_DIVERSITY = "copy_diversity"
 
 Say = Callable[[str], None]
 """Takes a line for the user."""
-
-
-@dataclass(frozen=True)
-class LabConfig:
-    """Sizes of the lab.
-
-    Attributes:
-        n_prompts: CopyDiversity prompts, each completed greedily and at temperature 0.8.
-        completion_tokens: budget of each completion.
-        sweep_prompts: the first so many prompts serve the sweep of all sites.
-        candidates: sites captured on the whole corpus.
-        eval_prompts: prompts of each benchmark.
-        eval_tokens: budget of each of their completions.
-        given_tokens: tokens of natural text and of ConstructedCopy.
-        natural_text: WikiText file or hub dataset; the file beside the benchmarks if empty.
-        data_dir: folder of the benchmarks; the usual places if empty.
-        seed: of prompts, splits, sampling and intervals.
-    """
-
-    n_prompts: int = 600
-    completion_tokens: int = 96
-    sweep_prompts: int = 140
-    candidates: int = 8
-    eval_prompts: int = 40
-    eval_tokens: int = 128
-    given_tokens: int = 60_000
-    natural_text: str = ""
-    data_dir: str = ""
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class Served:
-    """The probe that a decoder gets, and how it was trained."""
-
-    site: str
-    offset: int
-    target: str
-    fitted: Fitted
 
 
 class Lab:
@@ -171,7 +132,7 @@ class Lab:
         return stage(
             self.run,
             "sites",
-            {"set": self.digest_of(data), "offset": GATE_LAG},
+            {"set": self.digest_of(data), "offset": GATE_LAG, "recipe": RECIPE},
             lambda: layer_stream_study(
                 data, data.store.sites, offset=GATE_LAG, progress=self.progress
             ),
@@ -193,10 +154,10 @@ class Lab:
         return {name: self._set(name, self.benchmark(name), self.candidates) for name in BENCHMARKS}
 
     def given_set(self, name: str) -> ProbingSet:
-        """The served site on natural text or ConstructedCopy, split by text."""
+        """The label probe's site on natural text or ConstructedCopy, split by text."""
         corpus, seed = self.given(name), self.config.seed
         parts = assign_parts(corpus["prompt_id"], corpus["family"], seed=seed)
-        return self._set(name, corpus, [self.served.site], parts)
+        return self._set(name, corpus, [self.label_probe.site], parts)
 
     @cached_property
     def random_model_set(self) -> ProbingSet:
@@ -205,13 +166,13 @@ class Lab:
         return self._set(
             COPY_DIVERSITY,
             self.sweep_corpus,
-            [self.served.site],
+            [self.label_probe.site],
             self.parts,
             label="random-weights",
             lens=lens,
         )
 
-    # ---- the served probe --------------------------------------------------------------------
+    # ---- the probes --------------------------------------------------------------------------
 
     @cached_property
     def selection(self) -> Done:
@@ -220,61 +181,50 @@ class Lab:
         return stage(
             self.run,
             "selection",
-            {"set": self.digest_of(data), "sites": self.candidates},
+            {
+                "set": self.digest_of(data),
+                "sites": self.candidates,
+                "targets": list(TARGETS),
+                "recipe": RECIPE,
+            },
             lambda: selection_table(
                 data, self.candidates, offsets=(0, 1, 2), targets=TARGETS, progress=self.progress
             ),
         )
 
     @cached_property
-    def served(self) -> Served:
-        """The paper's label at the site and offset that rank matches best on validation."""
-        table = self.selection.table
-        table = table[(table["target"] == "copied") & table["valid_auroc_given_match"].notna()]
-        if table.empty:
-            raise SwitchSDError(
-                "the validation prompts offer no copies that are right and none that are wrong, "
-                "so no site can be chosen; use more prompts"
-            )
-        best = table.iloc[int(table["valid_auroc_given_match"].to_numpy().argmax())]
-        site, offset, target = str(best["site"]), int(best["offset"]), str(best["target"])
-        fitted = fit_on(self.full_set, site, offset=offset, target=target)
-        return Served(site, offset, target, fitted)
+    def served(self) -> Chosen:
+        """What a gate needs: of every site, offset and target the best at ranking matches."""
+        return choose(self.full_set, self.selection.table, by="valid_auroc_given_match")
 
-    def served_key(self) -> dict[str, Any]:
-        """What identifies the served probe in a stage's stamp."""
-        served = self.served
+    @cached_property
+    def label_probe(self) -> Chosen:
+        """The paper's label at the offset the live gate reads, at its best site."""
+        table = self.selection.table
+        paper = table[(table["target"] == "copied") & (table["offset"] == GATE_LAG)]
+        return choose(self.full_set, paper, by="valid_auroc")
+
+    def chosen_key(self) -> dict[str, Any]:
+        """What identifies the chosen probes in a stage's stamp."""
         return {
             "selection": self.selection.digest,
-            "served": [served.site, served.offset, served.target],
+            "chosen": [
+                [probe.site, probe.offset, probe.target]
+                for probe in (self.served, self.label_probe)
+            ],
         }
 
-    def save_probe(self) -> CopyProbe:
-        """Write the served probe, with its CopyDiversity test figures, to `probe/`."""
-        served, data = self.served, self.full_set
-        scored = score_set(data, served.fitted.probe, served.site, data.rows("test"),
-                           lag=served.offset)  # fmt: skip
-        linear = served.fitted.linear
-        about: dict[str, Any] = {
-            "set": f"{COPY_DIVERSITY} (test prompts)",
-            "target": served.target,
-            "setting": served.fitted.setting,
-            "n_train_tokens": served.fitted.n_train,
-        }
-        probe = CopyProbe(
-            site=served.site,
-            label_offset=served.offset,
-            tau=served.fitted.tau,
-            weight=torch.from_numpy(linear.weight),
-            bias=linear.bias,
-            model=self.lens.name,
-            fingerprint=self.lens.fingerprint,
-            dtype=self.lens.dtype,
-            versions={name: version(name) for name in ("switchsd", "torch", "transformers")},
-            metrics=about | figures(scored, served.fitted.tau, seed=self.config.seed),
-        )
-        probe.save(self.run.path / "probe")
-        return probe
+    def save_probes(self) -> tuple[CopyProbe, CopyProbe]:
+        """Write the served probe to `probe/` and the paper's to `label-probe/`.
+
+        Each carries its test figures on CopyDiversity, on the target it was trained for.
+        """
+        made = []
+        for chosen, folder in ((self.served, "probe"), (self.label_probe, "label-probe")):
+            probe = as_copy_probe(chosen, self.full_set, self.lens, seed=self.config.seed)
+            probe.save(self.run.path / folder)
+            made.append(probe)
+        return made[0], made[1]
 
     # ---- inside ------------------------------------------------------------------------------
 

@@ -33,47 +33,34 @@ from .stages import stage
 TOKEN_SIZES = (1_000, 2_000, 5_000, 10_000, 20_000, 40_000)
 _HEADLINE = (
     *("set", "auroc", "auroc_low", "auroc_high", "f1", "f1_low", "f1_high", "f1_always_copy"),
-    *("auroc_given_match", "surface_auroc_given_match", "both_auroc_given_match"),
-    *("gain_given_match", "gain_given_match_low", "gain_given_match_high"),
-    *("both_gain_given_match", "both_gain_given_match_low", "both_gain_given_match_high"),
+    *("auroc_given_match", "label_auroc_given_match", "surface_auroc_given_match"),
+    *("both_auroc_given_match", "gain_given_match", "gain_given_match_low"),
+    *("gain_given_match_high", "label_gain_given_match", "label_gain_given_match_low"),
+    *("label_gain_given_match_high", "both_gain_given_match", "both_gain_given_match_low"),
+    *("both_gain_given_match_high",),
     *("prevalence", "loop_share", "average_precision", "brier", "n_tokens", "n_prompts"),
     *("n_match", "match_prevalence"),
 )
 
 
 def layers(lab: Lab) -> None:
-    """Layer × stream (paper Fig. 5), and the choice of the served probe."""
-    table, served = lab.layers.table, lab.served
-    chosen = lab.selection.table
-    row = chosen[
-        (chosen["site"] == served.site)
-        & (chosen["offset"] == served.offset)
-        & (chosen["target"] == served.target)
-    ].iloc[0]
+    """Layer × stream (paper Fig. 5), and the choice of the probes."""
+    table = lab.layers.table
     lab.run.update_metrics(
-        served={
-            "site": served.site,
-            "offset": served.offset,
-            "target": served.target,
-            "tau": served.fitted.tau,
-            "setting": served.fitted.setting,
-            "n_train_tokens": served.fitted.n_train,
-            "valid_f1": served.fitted.valid_f1,
-            "valid_auroc": served.fitted.valid_auroc,
-            "valid_auroc_given_match": row["valid_auroc_given_match"],
-        },
+        served=lab.served.describe(),
+        label_probe=lab.label_probe.describe(),
         sites=table[["site", "layer", "stream", "f1", "auroc"]].to_dict("records"),
-        selection=chosen.to_dict("records"),
+        selection=lab.selection.table.to_dict("records"),
     )
-    lab.save_probe()
+    lab.save_probes()
 
 
 def evaluation(lab: Lab) -> None:
-    """The served probe on the benchmarks, overall and given a match, with and without loops."""
+    """The benchmarks: the label probe overall, all contestants given a match, loops in and out."""
     done = stage(
         lab.run,
         "evaluation",
-        {**lab.served_key(), "sets": [lab.digest_of(s) for s in lab.evaluation.values()]},
+        {**lab.chosen_key(), "sets": [lab.digest_of(s) for s in lab.evaluation.values()]},
         lambda: _evaluation_table(lab),
     )
     table = done.table
@@ -86,13 +73,13 @@ def families(lab: Lab) -> None:
     """Each CopyDiversity family's test prompts."""
 
     def compute() -> pd.DataFrame:
-        scored, served = _own_test(lab), lab.served
+        scored, label = _own_test(lab), lab.label_probe
         parts = []
         for loops, part in (("with", scored), ("without", scored.without_loops())):
-            parts.append(family_table(part, served.fitted.tau).assign(loops=loops))
+            parts.append(family_table(part, label.fitted.tau).assign(loops=loops))
         return pd.concat(parts, ignore_index=True)
 
-    table = stage(lab.run, "families", lab.served_key(), compute).table
+    table = stage(lab.run, "families", lab.chosen_key(), compute).table
     rows = table[table["loops"] == "with"].drop(columns="loops")
     lab.run.update_metrics(families=rows.to_dict("records"))
 
@@ -100,7 +87,7 @@ def families(lab: Lab) -> None:
 def thresholds(lab: Lab) -> None:
     """τ sweep, ROC and calibration (paper Fig. 6) on CopyDiversity test and on the benchmarks."""
     made_from = {
-        **lab.served_key(),
+        **lab.chosen_key(),
         "sets": [lab.digest_of(s) for s in lab.evaluation.values()],
     }
 
@@ -119,12 +106,14 @@ def thresholds(lab: Lab) -> None:
 
 
 def offsets(lab: Lab) -> None:
-    """Label offsets 0, 1, 2 at the served site."""
+    """Label offsets 0, 1, 2 at the label probe's site."""
     table = stage(
         lab.run,
         "offsets",
-        {**lab.served_key(), "sets": [lab.digest_of(s) for s in lab.evaluation.values()]},
-        lambda: offset_study(lab.full_set, lab.evaluation, lab.served.site, seed=lab.config.seed),
+        {**lab.chosen_key(), "sets": [lab.digest_of(s) for s in lab.evaluation.values()]},
+        lambda: offset_study(
+            lab.full_set, lab.evaluation, lab.label_probe.site, seed=lab.config.seed
+        ),
     ).table
     lab.run.update_metrics(offsets=table.to_dict("records"))
 
@@ -136,9 +125,9 @@ def corpora(lab: Lab) -> None:
     table = stage(
         lab.run,
         "corpora",
-        {**lab.served_key(), "sets": [lab.digest_of(s) for s in (*sets, mtbench)]},
+        {**lab.chosen_key(), "sets": [lab.digest_of(s) for s in (*sets, mtbench)]},
         lambda: corpora_study(
-            sets, mtbench, lab.served.site, offset=lab.served.offset, seed=lab.config.seed
+            sets, mtbench, lab.label_probe.site, offset=lab.label_probe.offset, seed=lab.config.seed
         ),
     ).table
     rows = table[table["loops"] == "with"].drop(columns="loops")
@@ -156,15 +145,15 @@ def training_tokens(lab: Lab) -> None:
         lab.run,
         "training_tokens",
         {
-            **lab.served_key(),
+            **lab.chosen_key(),
             "sizes": list(TOKEN_SIZES),
             "sets": [lab.digest_of(s) for s in lab.evaluation.values()],
         },
         lambda: training_tokens_study(
             lab.full_set,
             lab.evaluation,
-            lab.served.site,
-            offset=lab.served.offset,
+            lab.label_probe.site,
+            offset=lab.label_probe.offset,
             sizes=(*TOKEN_SIZES, len(lab.full_set.tokens)),
         ),
     ).table
@@ -172,16 +161,16 @@ def training_tokens(lab: Lab) -> None:
 
 
 def probe_families(lab: Lab) -> None:
-    """Logistic regression, difference of means, LDA and MLP at the served site."""
+    """Logistic regression, difference of means, LDA and MLP at the label probe's site."""
     table = stage(
         lab.run,
         "probe_families",
-        {**lab.served_key(), "sets": [lab.digest_of(s) for s in lab.evaluation.values()]},
+        {**lab.chosen_key(), "sets": [lab.digest_of(s) for s in lab.evaluation.values()]},
         lambda: probe_family_study(
             lab.full_set,
             lab.evaluation,
-            lab.served.site,
-            offset=lab.served.offset,
+            lab.label_probe.site,
+            offset=lab.label_probe.offset,
             seed=lab.config.seed,
         ),
     ).table
@@ -190,9 +179,9 @@ def probe_families(lab: Lab) -> None:
 
 def controls(lab: Lab) -> None:
     """Shuffled labels, random label per token type, random-weights model, and the leakage test."""
-    data, random_set, served = lab.sweep_set, lab.random_model_set, lab.served
+    data, random_set, label = lab.sweep_set, lab.random_model_set, lab.label_probe
     made_from = {
-        **lab.served_key(),
+        **lab.chosen_key(),
         "sets": [lab.digest_of(data), lab.digest_of(random_set)],
     }
     table = stage(
@@ -200,14 +189,14 @@ def controls(lab: Lab) -> None:
         "controls",
         made_from,
         lambda: control_study(
-            data, random_set, served.site, offset=served.offset, seed=lab.config.seed
+            data, random_set, label.site, offset=label.offset, seed=lab.config.seed
         ),
     ).table
     leakage = stage(
         lab.run,
         "leakage",
         made_from,
-        lambda: leakage_study(data, served.site, offset=served.offset),
+        lambda: leakage_study(data, label.site, offset=label.offset),
     ).table
     by_split = leakage.groupby("split")["auroc"].mean()
     lab.run.update_metrics(
@@ -219,13 +208,13 @@ def controls(lab: Lab) -> None:
 
 
 def tries(lab: Lab) -> None:
-    """What else was tried for the served probe."""
-    attempts = default_attempts(lab.served.site, lab.candidates)
+    """What else was tried for a better probe."""
+    attempts = default_attempts(lab.label_probe.site, lab.candidates)
     table = stage(
         lab.run,
         "tries",
         {
-            **lab.served_key(),
+            **lab.chosen_key(),
             "sets": [lab.digest_of(s) for s in lab.evaluation.values()],
             "attempts": [str(attempt) for attempt in attempts],
         },
@@ -252,31 +241,27 @@ STUDIES: dict[str, Callable[[Lab], None]] = {
 
 
 def _own_test(lab: Lab) -> Scored:
-    data, served = lab.full_set, lab.served
-    return score_set(data, served.fitted.probe, served.site, data.rows("test"), lag=served.offset)
+    data, label = lab.full_set, lab.label_probe
+    return score_set(data, label.fitted.probe, label.site, data.rows("test"), lag=label.offset)
 
 
 def _scored(lab: Lab) -> dict[str, Scored]:
-    """The served probe's scores on CopyDiversity test, every benchmark, and all benchmarks."""
-    served = lab.served
+    """The label probe's scores on CopyDiversity test, every benchmark, and all benchmarks."""
+    label = lab.label_probe
     there = {
-        name: score_set(
-            data, served.fitted.probe, served.site, data.rows("test"), lag=served.offset
-        )
+        name: score_set(data, label.fitted.probe, label.site, data.rows("test"), lag=label.offset)
         for name, data in lab.evaluation.items()
     }
     return {COPY_DIVERSITY: _own_test(lab), **there, "all": pool(list(there.values()))}
 
 
 def _evaluation_table(lab: Lab) -> pd.DataFrame:
-    served, seed = lab.served, lab.config.seed
+    """The label probe's figures, and at positions with a match those of every contestant."""
+    served, label, seed = lab.served, lab.label_probe, lab.config.seed
     models = fit_match_models(
         lab.full_set,
-        served.site,
-        served.fitted,
-        offset=served.offset,
-        target=served.target,
-        seed=seed,
+        (served.site, served.fitted.linear),
+        (label.site, label.fitted.linear),
     )
     sets: dict[str, ProbingSet] = {COPY_DIVERSITY: lab.full_set, **lab.evaluation}
     match = {name: match_table(data, models, data.rows("test")) for name, data in sets.items()}
@@ -289,7 +274,7 @@ def _evaluation_table(lab: Lab) -> pd.DataFrame:
             if loops == "without":
                 part, here = scored.without_loops(), table[~table["in_loop"]]
             row: dict[str, Any] = {"set": name, "loops": loops}
-            row |= figures(part, served.fitted.tau, seed=seed)
+            row |= figures(part, label.fitted.tau, seed=seed)
             row |= match_figures(here, seed=seed)
             rows.append(row)
     return pd.DataFrame(rows)

@@ -12,7 +12,10 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,17 +24,20 @@ import torch
 from ..errors import SwitchSDError
 from ..probing.anatomy import Site, find_blocks
 from ..probing.capture import capture, text_batches
-from ..probing.lens import Lens, load
+from ..probing.lens import Lens
+from ..probing.loading import load
 from ..probing.metrics import roc_auc
-from ..probing.probes import fit_logistic_path
+from ..probing.probes import C_PATH, LinearProbe, fit_logistic_path
 from ..probing.probing_set import ProbingSet
+from ..probing.token_table import GATE_LAG
 from ..progress import Progress
 from ..runs import Run, read_json
 from .probing_lab import Lab
 from .stages import stage
 
 _SWEEP_SITES = 8
-_C = 1e-2
+_ONE_C = 1e-2
+_MOST_STEPS = 5_000  # of scikit-learn's lbfgs
 
 
 def measure_timings(lab: Lab, *, memory_tokens: int = 1_000_000, again: bool = False) -> None:
@@ -42,13 +48,17 @@ def measure_timings(lab: Lab, *, memory_tokens: int = 1_000_000, again: bool = F
     data, sites = lab.sweep_set, list(lab.sweep_set.store.sites)
     some = sites[:: max(1, len(sites) // _SWEEP_SITES)][:_SWEEP_SITES]
     now = time.strftime("%Y-%m-%dT%H:%M:%S") if again else _measured_at(lab.run)
-    sweep = stage(
-        lab.run,
-        "timing_sweep",
-        {"set": lab.digest_of(data), "sites": some, "C": _C, "at": now},
-        lambda: sweep_against_sklearn(data, some, C=_C, progress=lab.progress),
-    ).table
-    site = lab.served.site
+    sweeps = {
+        name: stage(
+            lab.run,
+            f"timing_sweep{name}",
+            {"set": lab.digest_of(data), "sites": some, "C": list(C), "at": now},
+            partial(sweep_against_sklearn, data, some, C=C, progress=lab.progress),
+        ).table
+        for name, C in (("", C_PATH), ("_one_C", (_ONE_C,)))
+    }
+    path, one = sweeps[""], sweeps["_one_C"]
+    site = lab.label_probe.site
     shares = stage(
         lab.run,
         "timing_capture",
@@ -62,16 +72,18 @@ def measure_timings(lab: Lab, *, memory_tokens: int = 1_000_000, again: bool = F
         lambda: peak_memory(lab.lens.name, lab.lens.dtype, site, memory_tokens, lab.run.path),
     ).table
     lab.run.update_metrics(
-        sweep_speedup_over_sklearn=float(sweep["sklearn_s"].sum() / sweep["switchsd_s"].sum()),
-        sweep_auroc_difference=float(
-            (sweep["switchsd_auroc"] - sweep["sklearn_auroc"]).abs().max()
-        ),
-        sweep_cosine=float(sweep["cosine"].min()),
+        sweep_speedup_over_sklearn=_speedup(path),
+        sweep_speedup_over_sklearn_one_C=_speedup(one),
+        sweep_auroc_difference=float(path["auroc_difference"].max()),
+        sweep_cosine=float(path["cosine"].min()),
         sweep_timing={
-            "sites": len(sweep),
-            "train_tokens": int(sweep["n_train"].iloc[0]),
-            "C": _C,
+            "sites": len(path),
+            "train_tokens": int(path["n_train"].iloc[0]),
+            "C": list(C_PATH),
+            "one_C": _ONE_C,
             "threads": torch.get_num_threads(),
+            "sklearn_ms_a_site": 1e3 * float(path["sklearn_s"].mean()),
+            "switchsd_ms_a_site": 1e3 * float(path["switchsd_s"].mean()),
         },
         capture_share_of_forward=float(
             np.median(shares["capture_tokens_per_s"] / shares["forward_tokens_per_s"])
@@ -82,6 +94,10 @@ def measure_timings(lab: Lab, *, memory_tokens: int = 1_000_000, again: bool = F
     )
 
 
+def _speedup(table: pd.DataFrame) -> float:
+    return float(table["sklearn_s"].sum() / table["switchsd_s"].sum())
+
+
 def _measured_at(run: Run) -> str:
     """When the stages there were measured; part of their key, so that they are found."""
     stamp = run.path / "stages" / "timing_sweep.json"
@@ -89,54 +105,75 @@ def _measured_at(run: Run) -> str:
 
 
 def sweep_against_sklearn(
-    data: ProbingSet, sites: list[str], *, C: float, progress: Progress
+    data: ProbingSet, sites: list[str], *, C: Sequence[float], progress: Progress
 ) -> pd.DataFrame:
-    """Time both fits of every site, store reading and standardising included.
+    """Time both fits of every site at every C, store reading and standardising included.
 
-    scikit-learn: `StandardScaler` and `LogisticRegression(C, lbfgs)` in float32, run until it
-    converges. Order alternates.
+    scikit-learn: `StandardScaler` once a site, then `LogisticRegression(C)` (lbfgs) for each C in
+    float32, run until it converges. Which side goes first alternates.
 
     Returns:
-        site, n_train, switchsd_s, sklearn_s, switchsd_auroc, sklearn_auroc (test), cosine of the
-        coefficients in standardised space, sklearn_steps.
+        site, n_C, n_train, switchsd_s, sklearn_s, auroc_difference (largest on test, of the Cs),
+        cosine (smallest, of coefficients in standardised space), sklearn_steps.
 
     Raises:
         SwitchSDError: scikit-learn did not converge.
     """
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.preprocessing import StandardScaler
-
     y = data.tokens["copied"].to_numpy()
     train, test = data.rows("train"), data.rows("test")
     rows = []
     for turn, site in enumerate(sites):
         progress("timing sweep", turn, len(sites))
-        held = data.activations(site, test, lag=2)
-        row: dict[str, object] = {"site": site, "n_train": len(train)}
+        seconds: dict[str, float] = {}
         for side in ("switchsd", "sklearn") if turn % 2 else ("sklearn", "switchsd"):
             begin = time.perf_counter()
-            X = data.activations(site, train, lag=2)
+            X = data.activations(site, train, lag=GATE_LAG)
             if side == "switchsd":
-                [probe] = fit_logistic_path(X, y[train], C=[C])
-                row["switchsd_s"] = time.perf_counter() - begin
-                row["switchsd_auroc"] = roc_auc(y[test], probe.logit(held))
+                probes = fit_logistic_path(X, y[train], C=C)
             else:
-                scaler = StandardScaler()
-                reference = LogisticRegression(C=C, max_iter=5_000)
-                reference.fit(scaler.fit_transform(X), y[train])
-                row["sklearn_s"] = time.perf_counter() - begin
-                row["sklearn_steps"] = int(reference.n_iter_[0])
-                row["sklearn_auroc"] = roc_auc(
-                    y[test], reference.decision_function(scaler.transform(held))
-                )
-        if row["sklearn_steps"] == 5_000:
+                scaler, references = _sklearn_path(X, y[train], C)
+            seconds[side] = time.perf_counter() - begin
+        steps = [int(reference.n_iter_[0]) for reference in references]
+        if max(steps) == _MOST_STEPS:
             raise SwitchSDError(f"scikit-learn did not converge at {site}; choose a smaller C")
-        mine = probe.weight * scaler.scale_
-        theirs = reference.coef_[0]
-        row["cosine"] = float(mine @ theirs / np.linalg.norm(mine) / np.linalg.norm(theirs))
-        rows.append(row)
+        held = data.activations(site, test, lag=GATE_LAG)
+        agreement = [
+            _agreement(probe, reference, scaler, held, y[test])
+            for probe, reference in zip(probes, references, strict=True)
+        ]
+        rows.append(
+            {
+                "site": site,
+                "n_C": len(C),
+                "n_train": len(train),
+                "switchsd_s": seconds["switchsd"],
+                "sklearn_s": seconds["sklearn"],
+                "auroc_difference": max(difference for difference, _ in agreement),
+                "cosine": min(cosine for _, cosine in agreement),
+                "sklearn_steps": sum(steps),
+            }
+        )
     progress("timing sweep", len(sites), len(sites))
     return pd.DataFrame(rows)
+
+
+def _sklearn_path(X: np.ndarray, y: np.ndarray, C: Sequence[float]) -> tuple[Any, list[Any]]:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import StandardScaler
+
+    scaler = StandardScaler()
+    Z = scaler.fit_transform(X)
+    return scaler, [LogisticRegression(C=c, max_iter=_MOST_STEPS).fit(Z, y) for c in C]
+
+
+def _agreement(
+    probe: LinearProbe, reference: Any, scaler: Any, held: np.ndarray, y: np.ndarray
+) -> tuple[float, float]:
+    """Difference in AUROC and cosine of the coefficients."""
+    theirs = roc_auc(y, reference.decision_function(scaler.transform(held)))
+    mine, other = probe.weight * scaler.scale_, reference.coef_[0]
+    cosine = float(mine @ other / np.linalg.norm(mine) / np.linalg.norm(other))
+    return abs(roc_auc(y, probe.logit(held)) - theirs), cosine
 
 
 def capture_against_forward(

@@ -4,12 +4,14 @@
     model.generate(**inputs, max_new_tokens=128, custom_generate=decode)
 
 Everything else of the call keeps its meaning: sampling settings, logits processors, stopping
-criteria, left-padded batches (decoded row by row). Only a `streamer` does not arrive: transformers
-hands none to custom methods; use `switchsd.decoding.stream`.
+criteria, left-padded batches (decoded row by row). Two things do not arrive, since transformers
+hands them to no custom method: a `streamer` (use `switchsd.decoding.stream`) and the `tokenizer` of
+`stop_strings` (pass a `StopStringCriteria` in `stopping_criteria`).
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -17,10 +19,13 @@ import torch
 from torch import Tensor
 
 from ..errors import SwitchSDError
-from ..probing.lens import Lens, wrap
+from ..probing.lens import Lens
+from ..probing.loading import wrap
 from .engine import Decoding
 from .policies import Options, Policy, build_policy
 from .sampling import Sampling
+
+_OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
 
 
 def custom_generate(policy: str | Policy = "pld", **options: Any) -> Callable[..., Any]:
@@ -47,6 +52,9 @@ def custom_generate(policy: str | Policy = "pld", **options: Any) -> Callable[..
     ) -> Any:
         if generation_config.num_beams > 1 or generation_config.num_return_sequences > 1:
             raise SwitchSDError("speculative decoding takes one beam and one sequence a prompt")
+        asked = [f for f in _OUTPUTS if getattr(generation_config, f, False)]
+        if asked:
+            raise SwitchSDError(f"{', '.join(asked)}: not kept here; leave it out")
         if model_kwargs.get("inputs_embeds") is not None:
             raise SwitchSDError("speculative decoding needs token ids, not embeddings")
         if id(model) not in lenses:
@@ -63,7 +71,9 @@ def custom_generate(policy: str | Policy = "pld", **options: Any) -> Callable[..
                 sampling=Sampling(
                     temperature=1.0 if generation_config.do_sample else 0.0,
                     seed=int(torch.randint(2**31, ())),  # follows torch.manual_seed
-                    processors=(_Padded(logits_processor, input_ids, number, len(prompt)),),
+                    processors=(
+                        _Padded(copy.deepcopy(logits_processor), input_ids, number, len(prompt)),
+                    ),
                 ),
                 eos_ids=_ids(generation_config.eos_token_id),
                 stop_when=_criteria(stopping_criteria, input_ids[number].tolist(), input_ids),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -96,8 +96,23 @@ def generate_batch(
     policy: str | Policy = "vanilla",
     **settings: Any,
 ) -> list[Generation]:
-    """`generate` for several prompts, one after the other; each is its own text and trace."""
-    return [generate(lens, prompt, policy, **settings) for prompt in prompts]
+    """`generate` for several prompts, one after the other; each is its own text and trace.
+
+    Sampled, the n-th prompt's seed is the given one plus n.
+    """
+    sampling: Sampling = settings.pop("sampling", None) or default_sampling(lens)
+    return [
+        generate(
+            lens, prompt, policy, sampling=replace(sampling, seed=sampling.seed + n), **settings
+        )
+        for n, prompt in enumerate(prompts)
+    ]
+
+
+def default_sampling(lens: Lens) -> Sampling:
+    """Greedy as transformers decodes this model: its generation config may hold a penalty."""
+    penalty = getattr(lens.model.generation_config, "repetition_penalty", None)
+    return Sampling(repetition_penalty=1.0 if penalty is None else float(penalty))
 
 
 def stream(decoding: Decoding) -> Iterator[Token]:
@@ -156,7 +171,7 @@ class Decoding:
         policy: a name from the registry, or a `Policy`.
         options: what a named policy is built from.
         max_new_tokens: budget; reached exactly unless the text ends before.
-        sampling: greedy if None.
+        sampling: greedy under the model's own generation config if None.
         eos_ids: ids that end the text; the model's own if None, none if empty.
         stop: texts that end it; the token that completes one is the last.
         stop_when: any further condition on the new ids so far.
@@ -177,7 +192,7 @@ class Decoding:
     ) -> None:
         self.lens = lens
         self.policy = build_policy(policy, options) if isinstance(policy, str) else policy
-        self.sampling = sampling or Sampling()
+        self.sampling = sampling or default_sampling(lens)
         self.committed = _prompt_ids(lens, prompt)
         self.max_new_tokens = max_new_tokens
         if max_new_tokens < 1:
@@ -187,6 +202,7 @@ class Decoding:
         self._processor = Processor(self.sampling, len(self.committed), sorted(self.stops.eos_ids))
         self._generator = torch.Generator().manual_seed(self.sampling.seed)
         self._kv = lens.new_kv()
+        self._begun = False
         probe, neural = self.policy.probe, self.policy.neural
         if probe is not None:
             probe.check(lens)
@@ -201,10 +217,15 @@ class Decoding:
         )
 
     def steps(self) -> Iterator[Step]:
-        """Run to the end, giving each step as it is committed."""
-        self.policy.reset()
-        self._prefill()
-        start = len(self.committed)
+        """Run to the end, giving each step as it is committed; left early, it can be gone on with.
+
+        A policy's drafters and gate hold one text at a time: finish it before the next begins.
+        """
+        if not self._begun:
+            self._begun = True
+            self.policy.reset()
+            self._prefill()
+        start = len(self.trace.prompt_ids)
         while not self.trace.finish:
             step = self._step(len(self.trace.steps), len(self.committed) - start)
             self.trace.steps.append(step)

@@ -39,6 +39,12 @@ class Options:
     neural: Drafter | None = None
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        if min(self.W, self.D, self.n) < 1:
+            raise SwitchSDError(
+                f"W = {self.W}, D = {self.D}, n = {self.n}: each has to be at least 1"
+            )
+
 
 @dataclass(frozen=True)
 class Draft:
@@ -131,7 +137,7 @@ def _suffix(options: Options) -> Policy:
 def _neural(name: str) -> Callable[[Options], Policy]:
     def build(options: Options) -> Policy:
         if options.neural is None:
-            raise SwitchSDError(f"{name} needs a draft: pass a drafter as options.neural")
+            raise SwitchSDError(f"{name} needs a draft: --draft, or a drafter as options.neural")
         return Policy(name, NeuralGate(), None, options.neural, options.probe)
 
     return build

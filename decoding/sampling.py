@@ -25,7 +25,8 @@ class Sampling:
         repetition_penalty: > 1 makes tokens of the prefix less likely.
         min_new_tokens: no end of text before.
         seed: of the generator; same seed, settings and thread count, same text.
-        processors: further transformers `LogitsProcessor`s, applied first.
+        processors: further transformers `LogitsProcessor`s, applied first. One that keeps a state
+            is called once for every node that is visited, in the order of the text.
 
     Raises:
         SwitchSDError: a value out of range.
@@ -48,6 +49,7 @@ class Sampling:
             "min_p": 0 <= self.min_p <= 1,
             "repetition_penalty": self.repetition_penalty > 0,
             "min_new_tokens": self.min_new_tokens >= 0,
+            "seed": -(2**63) <= self.seed < 2**63,
         }
         for name, fine in ranges.items():
             if not fine:

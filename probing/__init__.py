@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from .dataset import label_table as label_table
     from .dataset import probe_data as probe_data
     from .lens import Lens as Lens
-    from .lens import load as load
-    from .lens import wrap as wrap
+    from .loading import load as load
+    from .loading import wrap as wrap
     from .store import ActivationStore as ActivationStore
     from .store import open_store as open_store
     from .sweep import evaluate as evaluate
@@ -23,7 +23,8 @@ __getattr__, __all__ = lazy_names(
         "completions": ["build_corpus", "complete"],
         "copy_probe": ["CopyProbe"],
         "dataset": ["label_table", "probe_data"],
-        "lens": ["Lens", "load", "wrap"],
+        "lens": ["Lens"],
+        "loading": ["load", "wrap"],
         "store": ["ActivationStore", "open_store"],
         "sweep": ["evaluate"],
     },

@@ -81,6 +81,9 @@ def _block(layer: nn.Module) -> Block:
     if "pre_feedforward_layernorm" in norms:  # Gemma 2 and 3: norms after both sublayers
         mid, attn_out = norms["pre_feedforward_layernorm"], norms["post_attention_layernorm"]
         mlp_out = norms["post_feedforward_layernorm"]
+    elif "post_self_attn_layernorm" in norms and "post_mlp_layernorm" in norms:  # GLM-4
+        mid, attn_out = norms.get("post_attention_layernorm"), norms["post_self_attn_layernorm"]
+        mlp_out = norms["post_mlp_layernorm"]
     elif "post_feedforward_layernorm" in norms:  # OLMo 2: the MLP reads the raw residual
         mid, attn_out = mlp, norms["post_attention_layernorm"]
         mlp_out = norms["post_feedforward_layernorm"]

@@ -16,7 +16,8 @@ from .controls import (
     shuffled_labels,
 )
 from .fitting import fit
-from .lens import Lens, wrap
+from .lens import Lens
+from .loading import wrap
 from .metrics import Estimate, bootstrap, f1_at, roc_auc, split_groups
 from .probes import fit_logistic_path
 from .probing_set import ProbingSet

@@ -92,6 +92,8 @@ class CopyProbe:
         folder.mkdir(parents=True, exist_ok=True)
         save_file({"weight": self.weight.float().contiguous()}, folder / _WEIGHTS)
         write_json(folder / _DESCRIPTION, self.describe())
+        # safetensors lets the owner alone read
+        (folder / _WEIGHTS).chmod((folder / _DESCRIPTION).stat().st_mode)
 
     @classmethod
     def load(cls, folder: Path, lens: Lens | None = None) -> CopyProbe:

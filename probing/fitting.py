@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Int, Shaped
 
 from ..errors import SwitchSDError
-from .metrics import best_f1_threshold, roc_auc, split_groups
+from .metrics import best_f1_threshold, roc_auc
 from .probes import C_PATH, FAMILIES, LinearProbe, Probe, fit_logistic_path
 from .probing_set import ProbingSet
 from .token_table import target_known, target_labels
+
+RECIPE = "C by validation AUROC, tau by validation F1"
+"""How `fit` chooses; part of what identifies a stored result."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ def fit(
     family: str = "logistic",
     seed: int = 0,
 ) -> Fitted:
-    """Fit every setting of a family and keep the one with the greatest F1 on validation.
+    """Fit every setting of a family, keep the one with the greatest validation AUROC; τ by F1.
 
     Raises:
         SwitchSDError: unknown family, one class only, activations that are not finite.
@@ -62,8 +65,9 @@ def fit(
     for setting, probe in FAMILIES[family](X, y, groups, seed=seed).items():
         score = probe.score(valid[0])
         tau, f1 = best_f1_threshold(valid[1], score)
-        if best is None or f1 > best.valid_f1:
-            best = Fitted(probe, setting, tau, f1, roc_auc(valid[1], score), len(X))
+        auroc = roc_auc(valid[1], score)
+        if best is None or auroc > best.valid_auroc:
+            best = Fitted(probe, setting, tau, f1, auroc, len(X))
     assert best is not None  # every family has at least one setting
     return best
 
@@ -84,7 +88,7 @@ def fit_on(
         data: the training corpus.
         site: where the probe reads; several are put side by side.
         offset: the hidden state at j answers for the token at j + offset.
-        target: `copied` or `accepted`.
+        target: one of `token_table.TARGETS`.
         family: of probes.
         train: training tokens to use; all if None.
         seed: of families that draw.
@@ -108,38 +112,6 @@ def fit_columns(
     y: Shaped[np.ndarray, " n"],
     valid: tuple[Shaped[np.ndarray, "m d"], Shaped[np.ndarray, " m"]],
 ) -> LinearProbe:
-    """Logistic regression on few columns (surface features), C by AUROC on validation."""
+    """Logistic regression on any columns, C by AUROC on validation."""
     probes = fit_logistic_path(X, y, C=C_PATH)
     return max(probes, key=lambda probe: roc_auc(valid[1], probe.logit(valid[0])))
-
-
-def out_of_fold_logits(
-    X: Shaped[np.ndarray, "n d"],
-    y: Shaped[np.ndarray, " n"],
-    groups: Shaped[np.ndarray, " n"],
-    *,
-    C: float,
-    read: Shaped[np.ndarray, "n d"] | None = None,
-    folds: int = 4,
-    seed: int = 0,
-) -> Float[np.ndarray, " n"]:
-    """Logits of training tokens from probes that did not train on their prompt.
-
-    What is stacked on top of a probe must not see the logits it fitted itself.
-
-    Args:
-        X, y, groups: training tokens.
-        C: inverse regularisation.
-        read: activations to score, one a training token, where they are read elsewhere than they
-            were fitted; `X` if None.
-        folds: number of parts the prompts are dealt into.
-        seed: of the deal.
-    """
-    scored = X if read is None else read
-    logits = np.empty(len(X), np.float32)
-    for held in split_groups(groups, fractions=[1 / folds] * folds, seed=seed):
-        rest = np.ones(len(X), bool)
-        rest[held] = False
-        [probe] = fit_logistic_path(X[rest], y[rest], C=[C])
-        logits[held] = probe.logit(scored[held])
-    return logits

@@ -1,4 +1,4 @@
-"""A model with named streams: load, read any hook point, forward with a KV cache.
+"""A model with named streams: read any hook point, forward with a KV cache.
 
 Two backends under the same TransformerLens names, over the same weights:
 
@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -28,11 +27,7 @@ from torch import Tensor, nn
 
 from ..errors import SwitchSDError
 from .anatomy import Site, find_blocks
-from .default_model import DEFAULT_MODEL, default_model_folder
-from .kv import KV
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-_SELF_CHECK_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.05, "float16": 0.02}
+from .kv import KV, refuse_recurrent
 
 
 @dataclass(frozen=True)
@@ -50,11 +45,16 @@ class Forward:
 
 
 class Lens:
-    """A loaded model; make one with `load`."""
+    """A loaded model; make one with `loading.load` or `loading.wrap`."""
 
     def __init__(self, name: str, model: Any, tokenizer: Any, backend: str) -> None:
         self.name, self.model, self.tokenizer, self.backend = name, model, tokenizer, backend
         config = model.config.get_text_config()
+        refuse_recurrent(config)
+        if model.config.is_encoder_decoder or model.get_output_embeddings() is None:
+            raise SwitchSDError(f"{name} is no decoder-only language model")
+        if not hasattr(config, "max_position_embeddings"):
+            raise SwitchSDError(f"{name} names no context length (max_position_embeddings)")
         self.config = config
         self.n_layers: int = config.num_hidden_layers
         self.d_model: int = config.hidden_size
@@ -62,7 +62,7 @@ class Lens:
         self.n_kv_heads: int = getattr(config, "num_key_value_heads", None) or self.n_heads
         self.d_head: int = getattr(config, "head_dim", None) or self.d_model // self.n_heads
         self.d_vocab: int = model.get_output_embeddings().weight.shape[0]
-        self.n_ctx: int = config.max_position_embeddings
+        self.n_ctx: int = _context(config)
         self._blocks = find_blocks(model) if backend == "live" else []
         self._bridge = _boot_bridge(model, tokenizer, name) if backend == "bridge" else None
         self._windows = _windows(config)
@@ -91,9 +91,9 @@ class Lens:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of architecture and weights, the same for every dtype the weights are loaded in.
+        """Hash of architecture and weights, the same for float32 and bfloat16 loads of one file.
 
-        Weights are hashed as bfloat16, which float32 and bfloat16 loads of one file share.
+        Weights are hashed as bfloat16; a float16 load rounds differently and has its own.
         """
         digest = hashlib.sha256()
         kept = (
@@ -267,81 +267,6 @@ class Lens:
         return kinds if len(kinds) > 1 else next(iter(kinds.values()))
 
 
-def load(
-    model: str = DEFAULT_MODEL,
-    *,
-    backend: Literal["live", "bridge"] = "live",
-    device: str = "cpu",
-    dtype: str = "float32",
-) -> Lens:
-    """Load a model and check that its cached forward equals its uncached one.
-
-    Args:
-        model: a Hugging Face id, a local folder, or `DEFAULT_MODEL` (also: "default").
-        backend: `live` or `bridge`, see the module's text.
-        device: a torch device.
-        dtype: float32, bfloat16 or float16.
-
-    Raises:
-        SwitchSDError: unknown model, device or dtype, damaged files, recurrent layers, or a
-            transformers version under which the KV cache is silently wrong.
-    """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    if backend not in ("live", "bridge"):
-        raise SwitchSDError(f"unknown backend {backend!r}: choose live or bridge")
-    if dtype not in DTYPES:
-        raise SwitchSDError(f"unknown dtype {dtype!r}: choose {', '.join(DTYPES)}")
-    if model == "default":
-        model = DEFAULT_MODEL
-    folder = str(default_model_folder()) if model == DEFAULT_MODEL else model
-    try:
-        hf_model = AutoModelForCausalLM.from_pretrained(folder, dtype=DTYPES[dtype]).eval()
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-    except Exception as error:  # a dozen libraries raise here, each its own kind
-        raise SwitchSDError(_load_failure(model, folder, error)) from error
-    return wrap(hf_model, tokenizer, name=model, backend=backend, device=device)
-
-
-def wrap(
-    hf_model: Any,
-    tokenizer: Any = None,
-    *,
-    name: str | None = None,
-    backend: Literal["live", "bridge"] = "live",
-    device: str = "cpu",
-) -> Lens:
-    """A lens over a Hugging Face model that is already loaded; the weights are shared."""
-    try:
-        hf_model = hf_model.to(device)
-    except (RuntimeError, AssertionError) as error:
-        raise SwitchSDError(
-            f"cannot use device {device!r}: {str(error).splitlines()[0]}"
-        ) from error
-    lens = Lens(name or hf_model.config._name_or_path or "model", hf_model, tokenizer, backend)
-    _self_check(lens)
-    return lens
-
-
-def _self_check(lens: Lens) -> None:
-    """Compare cached with uncached logits on a few tokens (transformers 5.24 breaks the bridge)."""
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(0, lens.d_vocab, (1, 8), generator=generator).to(lens.device)
-    full = lens.forward(ids).logits
-    kv = lens.new_kv()
-    lens.forward(ids[:, :5], kv=kv)
-    rest = lens.forward(ids[:, 5:], kv=kv).logits
-    assert full is not None
-    assert rest is not None
-    error = (full[:, 5:] - rest).abs().max().item() / full.abs().max().item()
-    if not error <= _SELF_CHECK_TOLERANCE.get(lens.dtype, 0.05):
-        raise SwitchSDError(
-            f"{lens.name} on the {lens.backend} backend: cached and uncached logits differ by "
-            f"{error:.3g} of the largest logit; the KV cache does not work here. Check that "
-            "transformers is in the range pyproject.toml names"
-        )
-
-
 def _boot_bridge(model: Any, tokenizer: Any, name: str) -> Any:
     from transformer_lens.model_bridge import TransformerBridge
 
@@ -365,6 +290,22 @@ def _no_tokenizer() -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=empty, unk_token="<unk>", eos_token="<unk>")
 
 
+def _context(config: Any) -> int:
+    """Positions the model takes.
+
+    longrope changes its frequencies for the whole text once it is longer than the original length,
+    and cached keys no longer fit: there the original length is the limit.
+    """
+    rope: dict[str, Any] = getattr(config, "rope_parameters", None) or {}
+    kinds = [rope, *(value for value in rope.values() if isinstance(value, dict))]
+    limit: int = config.max_position_embeddings
+    if any(kind.get("rope_type") == "longrope" for kind in kinds):
+        original = rope.get("original_max_position_embeddings")
+        original = original or getattr(config, "original_max_position_embeddings", None)
+        limit = min(limit, int(original or limit))
+    return limit
+
+
 def _windows(config: Any) -> dict[str, int | None]:
     """Attention kind → sliding window (None: full), for every kind the model's layers have."""
     window = getattr(config, "sliding_window", None)
@@ -372,18 +313,6 @@ def _windows(config: Any) -> dict[str, int | None]:
     if kinds is None:
         return {"sliding_attention" if window else "full_attention": window}
     return {kind: window if kind == "sliding_attention" else None for kind in sorted(set(kinds))}
-
-
-def _load_failure(model: str, folder: str, error: Exception) -> str:
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-    if not Path(folder).is_dir():
-        return (
-            f"unknown model {model!r}: it is no local folder, and the hub gave none of that name "
-            f"({reason}). The embedded model is {DEFAULT_MODEL!r}"
-        )
-    return (
-        f"cannot load {folder}: {reason}. If its files are damaged, delete the folder and run again"
-    )
 
 
 def _bridge_hook(name: str, keep: Callable[[str, Tensor], None]) -> Callable[..., None]:

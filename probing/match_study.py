@@ -17,68 +17,57 @@ import pandas as pd
 from jaxtyping import Int
 
 from ..progress import Progress, silent
-from .fitting import Fitted, fit_columns, fit_on, out_of_fold_logits
+from .fitting import fit_columns, fit_on
 from .metrics import Estimate, bootstrap, bootstrap_difference, roc_auc
 from .probes import LinearProbe
 from .probing_set import ProbingSet
-from .surface import with_probe_logit
-from .token_table import GATE_LAG, given_match, surface_matrix, target_known, target_labels
+from .token_table import GATE_LAG, given_match, surface_matrix, target_labels
 
 
 @dataclass(frozen=True)
 class MatchModels:
-    """The fitted contestants.
+    """The contestants.
 
     Attributes:
-        site: where the probe reads.
-        probe: the copy probe, trained without knowing of matches.
-        surface: logistic regression on surface features at positions with a match.
-        both: the same with the probe's logit as one more feature.
+        site: where the served probe reads.
+        probe: the served probe.
+        label_site, label: the probe of the paper's label, trained without knowing of matches.
+        surface: logistic regression on the surface features.
+        both: logistic regression on the served site's activations and the surface features.
     """
 
     site: str
     probe: LinearProbe
+    label_site: str
+    label: LinearProbe
     surface: LinearProbe
     both: LinearProbe
 
 
 def fit_match_models(
-    data: ProbingSet, site: str, fitted: Fitted, *, offset: int, target: str, seed: int = 0
+    data: ProbingSet, served: tuple[str, LinearProbe], label: tuple[str, LinearProbe]
 ) -> MatchModels:
-    """Fit surface and both on the training prompts' positions with a match.
-
-    The probe's logits that `both` trains on are out of fold; C is chosen on validation.
+    """Fit surface and both on the training prompts' positions with a match, C on validation.
 
     Args:
         data: the training corpus.
-        site: of the probe.
-        fitted: the probe, trained at `offset` on `target`.
-        offset: its label offset.
-        target: its target.
-        seed: of the folds.
+        served: site and probe of the served probe.
+        label: site and probe of the paper's label.
     """
     y, match = target_labels(data.tokens, "accepted"), given_match(data.tokens)
-    train, valid = data.rows("train"), data.rows("valid")
-    probe, C = fitted.linear, float(fitted.setting.removeprefix("C="))
-    logit = np.full(len(data.tokens), np.nan, np.float32)  # the rest has no match
-    fold = train[target_known(data.tokens, target)[train]]
-    logit[fold] = out_of_fold_logits(
-        data.activations(site, fold, lag=offset),
-        target_labels(data.tokens, target)[fold],
-        data.groups[fold],
-        C=C,
-        read=data.activations(site, fold, lag=GATE_LAG),
-        seed=seed,
+    train, valid = (rows[match[rows]] for rows in (data.rows("train"), data.rows("valid")))
+    surface = fit_columns(
+        surface_matrix(data.tokens)[train], y[train], (surface_matrix(data.tokens)[valid], y[valid])
     )
-    logit[valid] = probe.logit(data.activations(site, valid, lag=GATE_LAG))
-    features = surface_matrix(data.tokens)
-    stacked = with_probe_logit(logit, features)
-    train, valid = train[match[train]], valid[match[valid]]
-    models = [
-        fit_columns(matrix[train], y[train], (matrix[valid], y[valid]))
-        for matrix in (features, stacked)
-    ]
-    return MatchModels(site, probe, *models)
+    both = fit_columns(
+        _both(data, served[0], train), y[train], (_both(data, served[0], valid), y[valid])
+    )
+    return MatchModels(*served, *label, surface, both)
+
+
+def _both(data: ProbingSet, site: str, rows: Int[np.ndarray, " row"]) -> np.ndarray:
+    activations = data.activations(site, rows, lag=GATE_LAG)
+    return np.column_stack([activations, surface_matrix(data.tokens)[rows]])
 
 
 def match_table(
@@ -87,19 +76,19 @@ def match_table(
     """Those of `rows` that have a match, with every contestant's logit.
 
     Returns:
-        prompt_id, in_loop, y (three or more would be accepted), probe, surface, both.
+        prompt_id, in_loop, y (three or more would be accepted), probe, label, surface, both.
     """
     rows = rows[given_match(data.tokens)[rows]]
-    features = surface_matrix(data.tokens)[rows]
-    logit = models.probe.logit(data.activations(models.site, rows, lag=GATE_LAG))
+    at_label = data.activations(models.label_site, rows, lag=GATE_LAG)
     return pd.DataFrame(
         {
             "prompt_id": data.groups[rows],
             "in_loop": data.tokens["in_loop"].to_numpy()[rows],
             "y": target_labels(data.tokens, "accepted")[rows],
-            "probe": logit,
-            "surface": models.surface.logit(features),
-            "both": models.both.logit(with_probe_logit(logit, features)),
+            "probe": models.probe.logit(data.activations(models.site, rows, lag=GATE_LAG)),
+            "label": models.label.logit(at_label),
+            "surface": models.surface.logit(surface_matrix(data.tokens)[rows]),
+            "both": models.both.logit(_both(data, models.site, rows)),
         }
     )
 
@@ -112,19 +101,20 @@ def match_figures(table: pd.DataFrame, *, seed: int = 0) -> dict[str, float]:
         seed: of the resampling.
 
     Returns:
-        n_match, match_prevalence; `…auroc_given_match` of the probe, the surface and both;
-        `gain_given_match` (probe − surface) and `both_gain_given_match`; each with `_low` and
-        `_high`. They are NaN where the positions have one class only or are of fewer than two
-        prompts.
+        n_match, match_prevalence; `auroc_given_match` of the served probe, `label_…`, `surface_…`
+        and `both_…` of the others; `gain_given_match` (served probe − surface), `label_gain_…` and
+        `both_gain_…`; each with `_low` and `_high`. They are NaN where the positions have one
+        class only or are of fewer than two prompts.
     """
     y, groups = table["y"].to_numpy(), table["prompt_id"].to_numpy()
     prevalence = float(np.mean(y)) if len(y) else np.nan
     row: dict[str, float] = {"n_match": len(y), "match_prevalence": prevalence}
-    for name in ("probe", "surface", "both"):
+    for name in ("probe", "label", "surface", "both"):
         column = f"{name}_auroc_given_match".removeprefix("probe_")
         _put(row, column, bootstrap, groups, y, table[name].to_numpy(), seed)
     surface = table["surface"].to_numpy()
-    for name, column in (("probe", "gain_given_match"), ("both", "both_gain_given_match")):
+    for name in ("probe", "label", "both"):
+        column = f"{name}_gain_given_match".removeprefix("probe_")
         _put(row, column, bootstrap_difference, groups, y, table[name].to_numpy(), surface, seed)
     return row
 

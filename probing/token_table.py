@@ -21,8 +21,9 @@ GATE_LAG = 2
 """The live gate decides about the token at t from the hidden state at t − 2: the anchor, at t − 1,
 is sampled but not processed yet."""
 
-TARGETS = ("copied", "accepted")
-"""The paper's label, and whether the copy path would have had `ACCEPTED` tokens accepted."""
+TARGETS = ("copied", "accepted", "accepted_given_match")
+"""The paper's label; whether the copy path would have had `ACCEPTED` tokens accepted; and the same
+asked only where the context offers a candidate, which is all that a gate has to know."""
 
 ACCEPTED = 3
 """Accepted copy length that counts as worth a copy step."""
@@ -82,13 +83,13 @@ def token_table(
 
 
 def target_labels(tokens: pd.DataFrame, target: str) -> Bool[np.ndarray, " token"]:
-    """The labels of a target: `copied`, or `accepted` (at least `ACCEPTED` tokens of copy).
+    """The labels of a target: `copied`, or at least `ACCEPTED` tokens of copy accepted.
 
     Raises:
         SwitchSDError: no such target.
     """
     if target not in TARGETS:
-        raise SwitchSDError(f"unknown target {target!r}: choose {' or '.join(TARGETS)}")
+        raise SwitchSDError(f"unknown target {target!r}: choose {', '.join(TARGETS)}")
     if target == "copied":
         return tokens["copied"].to_numpy()
     return (tokens["accepted"] >= ACCEPTED).to_numpy()
@@ -101,12 +102,13 @@ def target_known(tokens: pd.DataFrame, target: str) -> Bool[np.ndarray, " token"
     """
     if target == "copied":
         return np.ones(len(tokens), dtype=bool)
-    return (tokens["follows"] >= ACCEPTED).to_numpy()
+    enough = (tokens["follows"] >= ACCEPTED).to_numpy()
+    return enough & tokens["offered"].to_numpy() if target == "accepted_given_match" else enough
 
 
 def given_match(tokens: pd.DataFrame) -> Bool[np.ndarray, " token"]:
     """Where the context offers a candidate and enough text follows to say whether it was right."""
-    return tokens["offered"].to_numpy() & target_known(tokens, "accepted")
+    return target_known(tokens, "accepted_given_match")
 
 
 def surface_matrix(tokens: pd.DataFrame) -> Float[np.ndarray, "token feat"]:

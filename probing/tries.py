@@ -1,4 +1,4 @@
-"""What else was tried for the served probe, all measured in the same way.
+"""What else was tried for a better probe, all measured in the same way.
 
 Each attempt is trained on the training corpus only and answers two questions: the paper's label at
 its own offset, and (read where the live gate reads) whether a copy on offer would be accepted.
@@ -29,10 +29,9 @@ class Attempt:
         name: in the table.
         sites: read side by side; a decoder can serve one only.
         offset: label offset.
-        target: `copied` or `accepted`.
+        target: one of `token_table.TARGETS`.
         family: of probes.
         tokens: training tokens; all if None.
-        match_only: train only where the context offers a candidate.
     """
 
     name: str
@@ -41,34 +40,27 @@ class Attempt:
     target: str = "copied"
     family: str = "logistic"
     tokens: int | None = None
-    match_only: bool = False
 
 
-def default_attempts(served: str, candidates: Sequence[str]) -> list[Attempt]:
+def default_attempts(site: str, candidates: Sequence[str]) -> list[Attempt]:
     """What the lab tries: less data, other layers, several at once, other targets and families."""
-    others = [site for site in candidates if site != served]
+    others = [name for name in candidates if name != site]
+    four, gate = (site, *others[:3]), "accepted_given_match"
     return [
-        Attempt("served site", (served,)),
-        Attempt("served site, 10,000 training tokens", (served,), tokens=10_000),
-        *(Attempt(f"site {site}", (site,)) for site in others),
-        Attempt("two sites side by side", (served, *others[:1])),
-        Attempt("four sites side by side", (served, *others[:3])),
-        Attempt("MLP", (served,), family="mlp"),
-        Attempt("MLP on four sites", (served, *others[:3]), family="mlp"),
-        Attempt("label offset 1", (served,), offset=1),
-        Attempt("label offset 0", (served,), offset=0),
-        Attempt("target: accepted ≥ 3", (served,), target="accepted"),
-        Attempt(
-            "target: accepted ≥ 3, trained given a match",
-            (served,),
-            target="accepted",
-            match_only=True,
-        ),
-        Attempt(
-            "target: accepted ≥ 3, four sites side by side",
-            (served, *others[:3]),
-            target="accepted",
-        ),
+        Attempt("paper's label", (site,)),
+        Attempt("10,000 training tokens", (site,), tokens=10_000),
+        *(Attempt(f"site {name}", (name,)) for name in others),
+        Attempt("two sites side by side", (site, *others[:1])),
+        Attempt("four sites side by side", four),
+        Attempt("MLP", (site,), family="mlp"),
+        Attempt("MLP on four sites", four, family="mlp"),
+        Attempt("label offset 1", (site,), offset=1),
+        Attempt("label offset 0", (site,), offset=0),
+        Attempt("accepted ≥ 3", (site,), target="accepted"),
+        Attempt("accepted ≥ 3, four sites", four, target="accepted"),
+        Attempt("accepted ≥ 3 given a match", (site,), target=gate),
+        Attempt("accepted ≥ 3 given a match, four sites", four, target=gate),
+        Attempt("accepted ≥ 3 given a match, MLP", (site,), target=gate, family="mlp"),
     ]
 
 
@@ -137,8 +129,6 @@ def _fit(data: ProbingSet, attempt: Attempt, seed: int) -> Fitted:
     if attempt.tokens is not None:
         train = prompts_up_to(data, min(attempt.tokens, len(train)), seed=seed)
     y, keep = target_labels(data.tokens, attempt.target), target_known(data.tokens, attempt.target)
-    if attempt.match_only:
-        keep = given_match(data.tokens)
     train, valid = train[keep[train]], valid[keep[valid]]
     on_valid = data.activations(attempt.sites, valid, lag=attempt.offset)
     return fit(

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from switchsd.probing.lens import Lens, load, wrap
+from switchsd.probing.lens import Lens
+from switchsd.probing.loading import load, wrap
 from tiny_models import tiny_model
 
 REPO = Path(__file__).resolve().parent.parent

@@ -82,6 +82,17 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
     assert_refused(switchsd("generate", "--prompt", "x", "--model", str(tmp_path / "no")), "model")
     assert_refused(switchsd("generate", "--prompt", "x", "--dtype", "float8"), "float8")
     assert_refused(switchsd("generate"), "--prompt")
+    assert_refused(switchsd("demo", "--problems", "0"), "n_decode")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "text").write_text("keep")
+    assert_refused(switchsd("demo", "--run", str(tmp_path / "mine")), "no run")
+    assert (tmp_path / "mine" / "text").read_text() == "keep"
+    binary = subprocess.run(
+        [sys.executable, "-m", "switchsd", "generate", "--prompt", "-"],
+        input=b"\xff\xfe\x00", capture_output=True, check=False,
+    )  # fmt: skip
+    assert binary.returncode == 2
+    assert b"UTF-8" in binary.stderr
     assert_refused(switchsd("nonsense"), "nonsense")
 
 

@@ -17,7 +17,8 @@ from switchsd.probing.corpora import (
     build_natural_text,
 )
 from switchsd.probing.dataset import label_table
-from switchsd.probing.lens import Lens, wrap
+from switchsd.probing.lens import Lens
+from switchsd.probing.loading import wrap
 from tiny_models import tiny_model
 
 COLUMNS = ["prompt_id", "family", "temperature", "seed", "prompt_ids", "completion_ids"]

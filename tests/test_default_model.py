@@ -14,7 +14,8 @@ from switchsd.decoding.engine import generate
 from switchsd.decoding.policies import Options
 from switchsd.probing import default_model
 from switchsd.probing.copy_probe import CopyProbe
-from switchsd.probing.lens import DEFAULT_MODEL, Lens
+from switchsd.probing.default_model import DEFAULT_MODEL
+from switchsd.probing.lens import Lens
 
 pytestmark = pytest.mark.model
 

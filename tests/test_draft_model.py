@@ -18,7 +18,8 @@ from switchsd.decoding.gates import CopyGate, NeuralGate
 from switchsd.decoding.policies import Policy
 from switchsd.decoding.sampling import Sampling
 from switchsd.decoding.tree import DraftTree
-from switchsd.probing.lens import Lens, wrap
+from switchsd.probing.lens import Lens
+from switchsd.probing.loading import wrap
 from tiny_models import tiny_model
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 3, 1, 4, 1, 5]

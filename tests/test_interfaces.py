@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from switchsd import SwitchSDError
+from switchsd.analysis.exactness import noisy_copy
 from switchsd.decoding.custom_generate import custom_generate
 from switchsd.decoding.engine import Decoding, _Pieces, generate, generate_batch, stream
 from switchsd.decoding.policies import Options
@@ -14,7 +15,9 @@ from switchsd.decoding.sampling import Sampling
 from switchsd.decoding.stops import Stops
 from switchsd.probing.copy_probe import CopyProbe
 from switchsd.probing.lens import Lens
-from tiny_models import tiny_model
+from switchsd.probing.loading import wrap
+from tiny_models import policy_for, tiny_model
+from transformers import LogitsProcessorList
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 3, 1, 4, 1, 5]
 
@@ -42,6 +45,55 @@ def test_stream_gives_what_generate_gives(tiny: Callable[..., Lens]) -> None:
     assert [t.score for t in tokens] == pytest.approx(new["score"].tolist(), abs=1e-6)
 
 
+def test_a_decoding_left_early_goes_on_where_it_was(tiny: Callable[..., Lens]) -> None:
+    lens = tiny("llama")
+    settings = {"options": options(lens), "max_new_tokens": 40, "eos_ids": ()}
+    whole = generate(lens, PROMPT, "switchsd", **settings)
+    decoding = Decoding(lens, PROMPT, "switchsd", **settings)
+    for _ in decoding.steps():
+        break
+    for token in stream(decoding):
+        if token.position > len(PROMPT) + 15:
+            break
+    list(decoding.steps())
+    assert list(decoding.steps()) == []
+    assert decoding.result().ids == whole.ids
+    assert decoding.trace.scores == pytest.approx(whole.trace.scores, abs=1e-6)
+
+
+class CountsItsCalls:
+    """A logits processor with a state: every call prefers another token."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, input_ids, scores):
+        scores = scores.clone()
+        scores[:, self.calls % scores.shape[-1]] += 4
+        self.calls += 1
+        return scores
+
+
+@pytest.mark.parametrize("name", ["vanilla", "pld", "sps", "eagle3", "bandit-ucb", "switchsd"])
+def test_processors_with_a_state_see_the_text_once(tiny: Callable[..., Lens], name: str) -> None:
+    lens = tiny("llama")
+    truth = lens.model.generate(
+        torch.tensor([PROMPT]), **GREEDY, logits_processor=LogitsProcessorList([CountsItsCalls()])
+    )[0, len(PROMPT) :].tolist()
+    policy = policy_for(name, lens, noisy_copy(lens), n=1)
+    sampling = Sampling(processors=(CountsItsCalls(),))
+    got = generate(lens, PROMPT, policy, max_new_tokens=40, eos_ids=(), sampling=sampling)
+    assert got.ids == truth
+
+
+def test_the_models_own_penalty_holds_as_in_transformers() -> None:
+    model = tiny_model("llama")
+    model.generation_config.repetition_penalty = 1.4
+    expected = model.generate(torch.tensor([PROMPT]), **GREEDY)[0, len(PROMPT) :].tolist()
+    got = generate(wrap(model), PROMPT, "pld", max_new_tokens=40, eos_ids=())
+    assert got.ids == expected
+
+
 def test_text_pieces_never_split_a_character(tokenizer) -> None:
     text = "naïve 日本語 👩‍👩‍👧 tab\tend  two spaces"
     ids = tokenizer(text).input_ids
@@ -66,6 +118,10 @@ def test_batch_is_each_alone(tiny: Callable[..., Lens]) -> None:
     together = generate_batch(lens, prompts, "pld", max_new_tokens=15, eos_ids=())
     for prompt, got in zip(prompts, together, strict=True):
         assert got.ids == generate(lens, prompt, "pld", max_new_tokens=15, eos_ids=()).ids
+    drawn = generate_batch(
+        lens, [PROMPT] * 3, "pld", max_new_tokens=15, eos_ids=(), sampling=Sampling(1.0)
+    )
+    assert len({tuple(one.ids) for one in drawn}) == 3
 
 
 class Letters:
@@ -205,6 +261,11 @@ def test_what_transformers_calls_cannot_have_is_refused() -> None:
     with pytest.raises(SwitchSDError, match="left"):
         model.generate(
             ids, attention_mask=(ids > 0).long(), **GREEDY, custom_generate=decode
+        )  # fmt: skip
+    with pytest.raises(SwitchSDError, match="output_scores"):
+        model.generate(
+            ids[1:], output_scores=True, return_dict_in_generate=True, **GREEDY,
+            custom_generate=decode,
         )  # fmt: skip
     with pytest.raises(SwitchSDError, match="one beam"):
         model.generate(ids, num_beams=2, **GREEDY, custom_generate=decode)

@@ -10,7 +10,8 @@ import pytest
 import torch
 from switchsd import SwitchSDError
 from switchsd.probing.anatomy import STREAMS, Site
-from switchsd.probing.lens import Lens, load, wrap
+from switchsd.probing.lens import Lens
+from switchsd.probing.loading import load, wrap
 from tiny_models import tiny_model
 from torch import Tensor
 
@@ -176,6 +177,70 @@ def test_recurrent_layers_are_refused() -> None:
 
     with pytest.raises(SwitchSDError, match="rolled back"):
         KV(config)
+
+
+def test_models_that_are_no_plain_decoder_are_refused_with_the_reason() -> None:
+    import transformers as hf
+
+    size = {"vocab_size": 32, "hidden_size": 32, "num_hidden_layers": 2}
+    cases = {
+        "rolled back": hf.MambaForCausalLM(hf.MambaConfig(**size)),
+        "decoder-only": hf.T5ForConditionalGeneration(
+            hf.T5Config(vocab_size=32, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
+        ),
+        "no attention and MLP": hf.GPTNeoXForCausalLM(
+            hf.GPTNeoXConfig(**size, num_attention_heads=4, intermediate_size=32)
+        ),
+    }
+    for reason, model in cases.items():
+        with pytest.raises(SwitchSDError, match=reason):
+            wrap(model.eval())
+
+
+def test_hooks_that_do_not_add_up_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from switchsd.probing import lens as lens_module
+
+    find = lens_module.find_blocks
+
+    def misplaced(model):
+        blocks = find(model)
+        blocks[-1].streams["hook_attn_out"] = (model.model.layers[-1].input_layernorm, "out")
+        return blocks
+
+    monkeypatch.setattr(lens_module, "find_blocks", misplaced)
+    with pytest.raises(SwitchSDError, match="add up"):
+        wrap(tiny_model("llama"))
+
+
+def test_models_that_would_lie_are_refused(tmp_path: Path, tokenizer) -> None:
+    from safetensors.torch import load_file, save_file
+
+    model = tiny_model("llama")
+    with pytest.raises(SwitchSDError, match="training mode"):
+        wrap(model.train())
+    with torch.no_grad():
+        model.eval().model.norm.weight[0] = float("nan")
+    with pytest.raises(SwitchSDError, match="NaN"):
+        wrap(model)
+    with pytest.raises(SwitchSDError, match="device"):
+        wrap(tiny_model("llama"), device="meta")
+    tiny_model("llama").save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(SwitchSDError, match="would be random"):
+        load(str(tmp_path))
+
+
+def test_longrope_ends_where_its_frequencies_change() -> None:
+    factors = [1.0, 2.0, 3.0, 4.0]
+    scaled = {
+        "rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 64,
+        "short_factor": factors, "long_factor": [2 * f for f in factors],
+    }  # fmt: skip
+    lens = wrap(tiny_model("llama", rope_parameters=scaled))
+    assert lens.n_ctx == 64
 
 
 def test_a_broken_cache_is_found_at_load(monkeypatch: pytest.MonkeyPatch) -> None:

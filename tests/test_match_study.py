@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 from switchsd import SwitchSDError
-from switchsd.probing.fitting import fit, fit_on, out_of_fold_logits
+from switchsd.probing.fitting import fit, fit_on
 from switchsd.probing.match_study import (
     fit_match_models,
     match_auroc,
@@ -16,9 +17,8 @@ from switchsd.probing.match_study import (
     match_table,
     selection_table,
 )
-from switchsd.probing.metrics import roc_auc
-from switchsd.probing.probes import fit_logistic_path
 from switchsd.probing.probing_set import ProbingSet
+from switchsd.probing.token_table import given_match
 from synthetic_probing import planted_set, texts
 
 SITE = "blocks.1.hook_attn_out"
@@ -48,52 +48,51 @@ def test_several_sites_side_by_side(intent: ProbingSet) -> None:
     assert weight.argmax() == 12  # the planted column of the second site
 
 
-def test_out_of_fold_logits_do_not_know_their_own_labels() -> None:
-    random = np.random.default_rng(0)
-    X, groups = random.normal(size=(300, 60)), np.repeat(np.arange(30), 10)
-    y = random.random(300) < 0.5  # nothing to learn
-    [probe] = fit_logistic_path(X, y, C=[1.0])
-    assert roc_auc(y, probe.logit(X)) > 0.7
-    assert roc_auc(y, out_of_fold_logits(X, y, groups, C=1.0)) == pytest.approx(0.5, abs=0.12)
-    elsewhere = out_of_fold_logits(X, y, groups, C=1.0, read=np.zeros_like(X))
-    assert len(np.unique(elsewhere)) <= 4  # one bias a fold
+def contest(data: ProbingSet) -> pd.DataFrame:
+    """Every contestant's logits at the test prompts' positions with a match."""
+    gate = fit_on(data, SITE, offset=2, target="accepted_given_match").linear
+    label = fit_on(data, SITE, offset=2).linear
+    models = fit_match_models(data, (SITE, gate), (SITE, label))
+    return match_table(data, models, data.rows("test"))
 
 
-def test_intent_beats_the_surface_and_both_are_no_worse(intent: ProbingSet) -> None:
-    fitted = fit_on(intent, SITE, offset=2)
-    models = fit_match_models(intent, SITE, fitted, offset=2, target="copied")
-    table = match_table(intent, models, intent.rows("test"))
-    assert len(table) == int(
-        (intent.tokens["offered"] & (intent.tokens["follows"] >= 3))[intent.rows("test")].sum()
-    )
+def test_intent_beats_the_surface(intent: ProbingSet) -> None:
+    table = contest(intent)
+    decided = intent.tokens["offered"] & (intent.tokens["follows"] >= 3)
+    assert len(table) == int(decided[intent.rows("test")].sum())
     row = match_figures(table)
     assert row["auroc_given_match"] == pytest.approx(roc_auc_score(table["y"], table["probe"]))
     assert row["gain_given_match"] == pytest.approx(
         roc_auc_score(table["y"], table["probe"]) - roc_auc_score(table["y"], table["surface"])
     )
     assert row["gain_given_match_low"] > 0
+    assert row["label_gain_given_match_low"] > 0
     assert row["both_auroc_given_match"] > row["surface_auroc_given_match"]
-    assert match_auroc(intent, SITE, fitted.linear, "test") == row["auroc_given_match"]
+    gate = fit_on(intent, SITE, offset=2, target="accepted_given_match").linear
+    assert match_auroc(intent, SITE, gate, "test") == row["auroc_given_match"]
 
 
 def test_a_probe_that_restates_the_label_rule_gains_nothing(tmp_path: Path) -> None:
     noise = planted_set(tmp_path / "s", texts(60), strength=0.0)
-    fitted = fit_on(noise, SITE, offset=2)
-    models = fit_match_models(noise, SITE, fitted, offset=2, target="copied")
-    row = match_figures(match_table(noise, models, noise.rows("test")))
+    row = match_figures(contest(noise))
     assert row["gain_given_match"] < 0.05
     assert row["both_auroc_given_match"] == pytest.approx(
         row["surface_auroc_given_match"], abs=0.05
     )
 
 
+def test_the_gates_target_is_trained_where_a_gate_decides(intent: ProbingSet) -> None:
+    fitted = fit_on(intent, SITE, offset=2, target="accepted_given_match")
+    train = intent.rows("train")
+    assert fitted.n_train == int(given_match(intent.tokens)[train].sum()) < len(train)
+
+
 def test_one_class_gives_no_figure_instead_of_a_wrong_one(intent: ProbingSet) -> None:
-    fitted = fit_on(intent, SITE, offset=2)
-    models = fit_match_models(intent, SITE, fitted, offset=2, target="copied")
-    table = match_table(intent, models, intent.rows("test"))
-    row = match_figures(table[~table["y"]])
-    assert np.isnan(row["auroc_given_match"])
-    assert np.isnan(row["gain_given_match_low"])
+    table = contest(intent)
+    for part in (table[~table["y"]], table[:0], table[table["prompt_id"] == table["prompt_id"][0]]):
+        row = match_figures(part)
+        assert np.isnan(row["auroc_given_match"])
+        assert np.isnan(row["gain_given_match_low"])
 
 
 def test_selection_looks_where_the_gate_looks(intent: ProbingSet) -> None:

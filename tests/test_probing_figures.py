@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 import pytest
 from switchsd import SwitchSDError
 from switchsd.analysis import probing_figures as figures
+from switchsd.analysis import threshold_figures as threshold
 
 
 def evaluation() -> pd.DataFrame:
@@ -21,6 +22,7 @@ def evaluation() -> pd.DataFrame:
                 ("auroc", 0.9),
                 ("auroc_given_match", 0.8),
                 ("surface_auroc_given_match", 0.7),
+                ("label_auroc_given_match", 0.72),
                 ("both_auroc_given_match", 0.82),
             ):
                 middle = value - 0.1 * place
@@ -47,15 +49,20 @@ def test_intervals_are_drawn_from_low_to_high() -> None:
     assert {trace.name for trace in drawn.data} == {"with loop tokens", "without loop tokens"}
 
 
-def test_given_match_sets_the_three_side_by_side() -> None:
+def test_given_match_sets_the_contestants_side_by_side() -> None:
     drawn = figures.given_match(evaluation(), loops="without")
     values = {trace.name: trace.y[0] for trace in drawn.data}
-    assert values == {"surface baseline": 0.7, "probe": 0.8, "both": 0.82}
-    assert len({trace.marker.symbol for trace in drawn.data}) == 3
+    assert values == {
+        "surface baseline": 0.7,
+        "probe of the paper's label": 0.72,
+        "served probe": 0.8,
+        "activations and surface": 0.82,
+    }
+    assert len({trace.marker.symbol for trace in drawn.data}) == 4
 
 
 def test_confusion_rows_sum_to_one_and_say_copy_where_it_is() -> None:
-    drawn = figures.confusion_by_corpus(corpora())
+    drawn = threshold.confusion_by_corpus(corpora())
     assert len(drawn.data) == 3
     shares = np.array(drawn.data[0].z)
     np.testing.assert_allclose(shares.sum(axis=1), 1)
@@ -68,18 +75,18 @@ def test_tau_curves_mark_the_served_tau() -> None:
         {"set": "all", "tau": [0, 0.5, 1], "f1": [0.6, 0.8, 0.1], "precision": [0.4, 0.8, 1],
          "recall": [1, 0.8, 0.05]}
     )  # fmt: skip
-    drawn = figures.tau_curves(table, tau=0.44)
+    drawn = threshold.tau_curves(table, tau=0.44)
     assert drawn.layout.shapes[0].x0 == 0.44
     assert "0.440" in drawn.layout.annotations[0].text
     with pytest.raises(SwitchSDError, match="no set 'mtbench'"):
-        figures.tau_curves(table, tau=0.4, of="mtbench")
+        threshold.tau_curves(table, tau=0.4, of="mtbench")
 
 
 def test_roc_keeps_its_ends_when_thinned() -> None:
     random = np.random.default_rng(0)
     label = random.random(5000) < 0.5
     table = pd.DataFrame({"set": "all", "label": label, "score": random.random(5000)})
-    curve = figures.roc_by_set(table).data[1]
+    curve = threshold.roc_by_set(table).data[1]
     assert (curve.x[0], curve.y[0]) == (0, 0)
     assert (curve.x[-1], curve.y[-1]) == (1, 1)
     assert len(curve.x) < 1000
@@ -99,9 +106,9 @@ def test_training_tokens_show_every_draw_and_their_mean() -> None:
     [
         figures.auroc_by_set,
         figures.given_match,
-        figures.confusion_by_corpus,
-        figures.roc_by_set,
-        figures.calibration,
+        threshold.confusion_by_corpus,
+        threshold.roc_by_set,
+        threshold.calibration,
         figures.offsets,
         figures.training_tokens,
         figures.probe_families,

@@ -83,7 +83,7 @@ def test_a_cut_text_does_not_say_that_a_copy_would_have_failed() -> None:
     assert (table.loc[~known, "follows"] < 3).all()
     assert not given_match(table)[~known].any()
     assert target_known(table, "copied").all()
-    with pytest.raises(SwitchSDError, match="copied or accepted"):
+    with pytest.raises(SwitchSDError, match="choose copied, accepted"):
         target_labels(table, "kopied")
 
 

@@ -20,6 +20,7 @@ def test_unfinished_run_goes_on_and_a_finished_one_moves_aside(tmp_path: Path) -
     run = start(tmp_path / "demo", n=1)
     run.update_metrics(a=1)
     run.write_table("t", pd.DataFrame({"x": [1]}))
+    del run  # the process that ran it has ended
     again = start(tmp_path / "demo", n=1)
     assert again.metrics() == {"a": 1}
     again.finish()
@@ -55,6 +56,33 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SwitchSDError, match="cannot write"):
         Run(tmp_path / "file" / "run").write_table("t", pd.DataFrame({"x": [1]}))
+
+
+def test_what_is_no_run_is_never_moved(tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "thesis.txt").write_text("words")
+    (tmp_path / "file").write_text("words")
+    for path in (tmp_path / "precious", tmp_path / "file", tmp_path / "file" / "x", Path(".")):
+        with pytest.raises(SwitchSDError):
+            start(path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "precious"]
+    assert (tmp_path / "precious" / "thesis.txt").read_text() == "words"
+
+
+def test_two_writers_of_one_run_are_refused(tmp_path: Path) -> None:
+    run = start(tmp_path / "demo", n=1)
+    for n in (1, 2):
+        with pytest.raises(SwitchSDError, match="another process"):
+            start(tmp_path / "demo", n=n)
+    run.finish()
+    assert start(tmp_path / "demo", n=1).metrics() == {}
+
+
+def test_a_damaged_manifest_moves_aside(tmp_path: Path) -> None:
+    start(tmp_path / "demo", n=1).finish()
+    (tmp_path / "demo" / "manifest.json").write_text("{")
+    assert start(tmp_path / "demo", n=1).manifest()["state"] == "running"
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"schema": "x"}', '{"schema": 99}'])

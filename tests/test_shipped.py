@@ -36,7 +36,7 @@ def test_found_by_fingerprint_not_by_name(tiny: Callable[..., Lens], tmp_path: P
 def test_the_default_models_probe_is_shipped_and_serves(lens: Lens) -> None:
     probe = shipped_probe(lens)
     assert probe.fingerprint == lens.fingerprint
-    assert probe.metrics["auroc"] > probe.metrics["auroc_low"] > 0.8
+    assert probe.metrics["auroc"] > probe.metrics["auroc_low"] > 0.7
     assert 0 < probe.tau < 1
     streams = lens.forward(torch.tensor([[5, 6, 7, 8]]), sites=[probe.site]).streams
     assert probe.score(streams[probe.site]).shape == (1, 4)

@@ -197,7 +197,7 @@ def test_tries_are_measured_alike(data: ProbingSet, bench: ProbingSet) -> None:
         Attempt("served", (SITE,)),
         Attempt("noise", ("blocks.0.hook_attn_out",)),
         Attempt("side by side", ("blocks.0.hook_attn_out", SITE)),
-        Attempt("match", (SITE,), target="accepted", match_only=True),
+        Attempt("match", (SITE,), target="accepted_given_match"),
         Attempt("few", (SITE,), tokens=200),
     ]
     table = tries_study(data, {"bench": bench}, attempts).set_index("attempt")

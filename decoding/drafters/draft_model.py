@@ -9,6 +9,7 @@ rolled back there.
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,7 +17,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ...errors import SwitchSDError
-from ...probing.lens import Lens, wrap
+from ...probing.lens import Lens
+from ...probing.loading import wrap
 from ..sampling import Processor, Sampling
 from ..tree import DraftTree
 from ..verify import draw
@@ -66,7 +68,8 @@ class DraftModel:
     def follow(self, sampling: Sampling) -> None:
         """Draw with the target's settings, unless it was made with settings of its own."""
         if not self._settled:
-            self.sampling = sampling
+            # not its further processors: one with a state must not see what is rejected later
+            self.sampling = replace(sampling, processors=())
 
     def reset(self) -> None:
         """Forget the last prompt."""

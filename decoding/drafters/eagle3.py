@@ -9,7 +9,7 @@ propagation).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float
@@ -106,7 +106,8 @@ class Eagle3:
     def follow(self, sampling: Sampling) -> None:
         """Draw with the target's settings, unless it was made with settings of its own."""
         if not self._settled:
-            self.sampling = sampling
+            # not its further processors: one with a state must not see what is rejected later
+            self.sampling = replace(sampling, processors=())
 
     def reset(self) -> None:
         """Forget the last prompt."""
