@@ -74,7 +74,7 @@ def wrap(
         raise SwitchSDError("the model is in training mode: call model.eval() first")
     try:
         hf_model = hf_model.to(device)
-        float(next(hf_model.parameters()).flatten()[0])  # the meta device holds no values
+        float(next(hf_model.parameters()).detach().flatten()[0])  # the meta device holds no values
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise SwitchSDError(
             f"cannot use device {device!r}: {str(error).splitlines()[0]}"
