@@ -54,11 +54,11 @@ def stage(
         about = read_json(stamp)
         if about.get("key") == key and about.get("sha256") == _sha256(table):
             return Done(run.table(name), key)
-    for path in (table, stamp):
-        if path.is_file():
-            _move_aside(run, path)
     begin = time.perf_counter()
     frame = compute()
+    for path in (table, stamp):  # only now: until there is a new one the old table stands
+        if path.is_file():
+            _move_aside(run, path)
     run.write_table(name, frame)
     write_json(
         stamp,

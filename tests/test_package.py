@@ -66,6 +66,8 @@ def test_wheel_holds_the_package_and_works_alone(tmp_path: Path) -> None:
     assert tops == {"switchsd", wheel.name.removesuffix("-py3-none-any.whl") + ".dist-info"}
     assert "switchsd/apps/.streamlit/config.toml" in names
     assert "switchsd/decoding/drafters/copy.py" in names
+    shipped = "switchsd/probing/shipped/SmolLM2-135M-Instruct-Q4_1/probe"
+    assert {f"{shipped}.json", f"{shipped}.safetensors"} <= set(names)
     assert not any("tests" in name for name in names)
     target = tmp_path / "site"
     subprocess.run([*pip, "install", "--no-deps", "--target", str(target), str(wheel)], check=True)

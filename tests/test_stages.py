@@ -65,3 +65,12 @@ def test_a_finished_run_goes_on_and_another_config_moves_it_aside(tmp_path: Path
     other = open_run(path, command="c", config={"n": 2, "path": None})
     assert other.metrics() == {}
     assert len([p for p in tmp_path.iterdir() if p.name.startswith("r-")]) == 1
+
+
+def test_a_failure_leaves_the_old_table_where_it_was(tmp_path: Path) -> None:
+    run, calls = Run.start(tmp_path / "r", command="c", config={}), []
+    stage(run, "t", {"a": 1}, lambda: counted(calls, 1))
+    with pytest.raises(ZeroDivisionError):
+        stage(run, "t", {"a": 2}, lambda: pd.DataFrame({"x": [1 / 0]}))
+    assert stage(run, "t", {"a": 1}, lambda: counted(calls, 2)).table["x"].tolist() == [1]
+    assert calls == [1]
