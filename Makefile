@@ -32,7 +32,7 @@ test: setup lint types  ## every check that CI runs
 test-all: setup lint types  ## the slow exhaustive checks too
 	$(BIN)/python -m pytest
 
-lint: setup
+lint: setup  ## ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
@@ -40,7 +40,7 @@ types: setup  ## mypy over the package (seen under its real name through a link)
 	@mkdir -p .typing && ln -sfn .. .typing/switchsd
 	MYPYPATH=.typing $(BIN)/mypy -p switchsd
 
-microbench: setup  ## hook tax and context-index speed
+microbench: setup  ## what the hook, the index and the loop cost; PLD beside transformers
 	$(BIN)/switchsd microbench
 
 viewer: setup  ## open the viewer on the newest run

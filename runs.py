@@ -39,6 +39,11 @@ def write_json(path: Path, value: Any) -> None:
     _replace(path, lambda part: part.write_text(text, encoding="utf-8"))
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text in one step (see `write_json`)."""
+    _replace(path, lambda part: part.write_text(text, encoding="utf-8"))
+
+
 def read_json(path: Path) -> Any:
     """Read a JSON file; a damaged one is a `SwitchSDError` that names it."""
     try:
@@ -76,7 +81,9 @@ class _Lock:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self._file.close()
-            raise SwitchSDError(f"another process is writing {folder}; let it finish") from error
+            raise SwitchSDError(
+                f"{folder} is being written by another run; let it finish, or end its process"
+            ) from error
 
     def release(self) -> None:
         """Let others write."""
@@ -103,13 +110,15 @@ class Run:
         same = manifest.get("command") == command and manifest.get("config") == _plain(config)
         if manifest.get("state") == "running" and same:
             return run
-        if path.is_dir() and any(path.iterdir()):
+        if run.exists():
             _move_aside(path)
+            run = cls(path)  # its lock went with the folder
         try:
             (path / "figures").mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise SwitchSDError(f"cannot write {path}: {error.strerror or error}") from error
-        run = cls(path, _Lock(path))
+        if run._lock is None:
+            run = cls(path, _Lock(path))
         write_json(
             path / "manifest.json",
             {
@@ -132,7 +141,7 @@ class Run:
             raise SwitchSDError(f"{path} is no name for a run folder; choose one, as in runs/demo")
         try:
             taken = path.exists() and not path.is_dir()
-            foreign = path.is_dir() and any(path.iterdir()) and not Run(path).exists()
+            foreign = path.is_dir() and not Run(path).exists() and _holds_more_than_a_start(path)
         except OSError as error:
             raise SwitchSDError(f"cannot read {path}: {error.strerror or error}") from error
         if taken or foreign:
@@ -212,6 +221,14 @@ def _replace(path: Path, write: Any) -> None:
     finally:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
+
+
+def _holds_more_than_a_start(path: Path) -> bool:
+    """Whether there is more than a start that was killed before its manifest leaves behind."""
+    started = {".lock", ".manifest.json.part", "figures"}
+    return any(child.name not in started for child in path.iterdir()) or any(
+        (path / "figures").glob("*")
+    )
 
 
 def _move_aside(path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +9,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from ..errors import SwitchSDError
-from ..runs import Run
+from ..runs import Run, write_text
 from . import probing_figures as draw
 from . import threshold_figures as threshold
 from .figure_style import FIGURE_CONFIG
@@ -117,7 +115,7 @@ def write_probing_figures(run: Run) -> list[Path]:
         SwitchSDError: a table that is damaged, or a folder that cannot be written.
     """
     folder, written = run.path / "figures", []
-    _write(folder / "plotly.min.js", get_plotlyjs())
+    write_text(folder / "plotly.min.js", get_plotlyjs())
     for name, (source, make, caption) in FIGURES.items():
         if not run.has_table(source):
             continue
@@ -127,19 +125,7 @@ def write_probing_figures(run: Run) -> list[Path]:
         )
         path = folder / f"{name}.html"
         script = '<script src="plotly.min.js"></script>'
-        _write(path, page(name, body + paragraph(caption, "note"), script=script))
-        _write(folder / f"{name}.csv", table.to_csv(index=False))
+        write_text(path, page(name, body + paragraph(caption, "note"), script=script))
+        write_text(folder / f"{name}.csv", table.to_csv(index=False))
         written.append(path)
     return written
-
-
-def _write(path: Path, text: str) -> None:
-    """Write in one step, so that a page open in a browser is never half there."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise SwitchSDError(f"cannot write {path}: {error.strerror or error}") from error

@@ -8,7 +8,6 @@ its own to `figures/<name>.html` (they share `figures/plotly.min.js`), its data 
 from __future__ import annotations
 
 import html
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from ..errors import SwitchSDError
-from ..runs import Run
+from ..runs import Run, write_text
 from .figure_style import FIGURE_CONFIG
 from .report_page import cards, facts, folded, page, paragraph, section
 from .report_sources import Drawn, Sources, draw_figures, read_sources
@@ -54,7 +53,7 @@ def write_report(run: Run) -> Path:
     )
     path = run.path / "report.html"
     title = f"SwitchSD Lab: {sources.metrics['model']}"
-    _write(path, page(title, body, script=f"<script>{get_plotlyjs()}</script>"))
+    write_text(path, page(title, body, script=f"<script>{get_plotlyjs()}</script>"))
     return path
 
 
@@ -194,23 +193,11 @@ def _div(name: str, figure: go.Figure) -> str:
 
 
 def _write_figures(folder: Path, drawn: Mapping[str, Drawn]) -> None:
-    _write(folder / "plotly.min.js", get_plotlyjs())
+    write_text(folder / "plotly.min.js", get_plotlyjs())
     for name, item in drawn.items():
         body = f"{_div(name, item.figure)}{paragraph(item.caption, 'note')}"
-        _write(
+        write_text(
             folder / f"{name}.html",
             page(name, body, script='<script src="plotly.min.js"></script>'),
         )
-        _write(folder / f"{name}.csv", item.data.to_csv(index=False))
-
-
-def _write(path: Path, text: str) -> None:
-    """Write in one step, so that a page open in a browser is never half there."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise SwitchSDError(f"cannot write {path}: {error.strerror or error}") from error
+        write_text(folder / f"{name}.csv", item.data.to_csv(index=False))

@@ -124,7 +124,7 @@ def microbench(
     device: Device = "cpu",
     dtype: Dtype = "float32",
 ) -> None:
-    """Measure the cost of the live hook and of the context index."""
+    """Measure the live hook, the context index, the loop, and PLD beside transformers' own."""
     from .microbench import run_microbench
 
     with progress_bars() as progress:

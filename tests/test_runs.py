@@ -69,10 +69,21 @@ def test_what_is_no_run_is_never_moved(tmp_path: Path) -> None:
     assert (tmp_path / "precious" / "thesis.txt").read_text() == "words"
 
 
+def test_a_start_killed_before_its_manifest_is_no_dead_end(tmp_path: Path) -> None:
+    (tmp_path / "demo" / "figures").mkdir(parents=True)
+    (tmp_path / "demo" / ".lock").touch()
+    assert start(tmp_path / "demo", n=1).manifest()["state"] == "running"
+    assert [p.name for p in tmp_path.iterdir()] == ["demo"]
+    (tmp_path / "mine" / "figures").mkdir(parents=True)
+    (tmp_path / "mine" / "figures" / "drawing.svg").touch()
+    with pytest.raises(SwitchSDError, match="no run"):
+        start(tmp_path / "mine")
+
+
 def test_two_writers_of_one_run_are_refused(tmp_path: Path) -> None:
     run = start(tmp_path / "demo", n=1)
     for n in (1, 2):
-        with pytest.raises(SwitchSDError, match="another process"):
+        with pytest.raises(SwitchSDError, match="another run"):
             start(tmp_path / "demo", n=n)
     run.finish()
     assert start(tmp_path / "demo", n=1).metrics() == {}
