@@ -154,10 +154,20 @@ def _decoding_section(sources: Sources, drawn: Mapping[str, Drawn]) -> str:
         "Decoding",
         paragraph(decoding_sentence(sources.decoding)),
         f'<div class="scroll">{to_html(decoding_table(sources.decoding))}</div>',
-        paragraph("Accepted lengths leave out the target's own bonus token.", "note"),
+        paragraph(_drafting_note(sources), "note"),
         _embed("policy-speedups", drawn),
         _embed("accepted-by-path", drawn),
     )
+
+
+def _drafting_note(sources: Sources) -> str:
+    """What the table's accepted lengths count, and what drafts where nothing is copied."""
+    note = "Mean accepted is of copied drafts and leaves out the target's own bonus token."
+    neural = sources.steps.loc[sources.steps["path"] == "neural", "policy"]
+    names = [policy_name(policy) for policy in sources.decoding["policy"] if policy in set(neural)]
+    if not names:
+        return f"{note} Where nothing is copied, every policy decodes one token."
+    return f"{note} Where nothing is copied, a neural draft drafts for {', '.join(names)}."
 
 
 def _tokens_section(sources: Sources) -> str:

@@ -16,7 +16,14 @@ from .curves import require
 
 METRIC_NAMES = {"auroc": "AUROC", "f1": "F1", "tau": "τ"}
 
-_POLICY_NAMES = {"pld": "PLD", "copyspec": "CopySpec", "switchsd": "SwitchSD"}
+_POLICY_NAMES = {
+    "pld": "PLD",
+    "copyspec": "CopySpec",
+    "sps": "SPS",
+    "eagle3": "EAGLE-3",
+    "eagle3-tree": "EAGLE-3 tree",
+    "switchsd": "SwitchSD",
+}
 _STREAM_ORDER = ("resid_pre", "attn_out", "resid_mid", "mlp_out", "resid_post", "z")
 _NOTICEABLE = 0.02  # a smaller difference in speed is not called one: machines vary by as much
 

@@ -15,6 +15,7 @@ import typer
 from ..errors import SwitchSDError
 from .console import console, errors, progress_bars
 from .data_commands import data_app
+from .draft_commands import draft_app
 from .generate_command import generate_command
 from .options import DEFAULT, Device, Dtype, Model, load_lens
 from .probe_commands import probe_app
@@ -29,6 +30,7 @@ app = typer.Typer(
 )
 
 app.add_typer(data_app, name="data")
+app.add_typer(draft_app, name="draft")
 app.add_typer(probe_app, name="probe")
 
 
@@ -39,7 +41,7 @@ def demo(
     device: Device = "cpu",
     dtype: Dtype = "float32",
     prompts: Annotated[int, typer.Option(help="CopyDiversity prompts for the probe.")] = 140,
-    problems: Annotated[int, typer.Option(help="HumanEval problems to decode.")] = 12,
+    problems: Annotated[int, typer.Option(help="HumanEval problems to decode.")] = 10,
 ) -> None:
     """The main job: label, probe, gate and decode on one model, with a report."""
     from ..analysis.tables import decoding_table, to_markdown

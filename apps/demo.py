@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -20,7 +20,9 @@ from ..data.benchmarks import load_benchmark
 from ..data.chat import chat_ids, special_ids
 from ..data.copy_diversity import copy_diversity
 from ..decoding.engine import generate
-from ..decoding.policies import Options, build_policy
+from ..decoding.neural import neural_drafter
+from ..decoding.policies import Options, Policy, build_policy
+from ..decoding.shipped import find_shipped, has_shipped_head, shipped_head, weights_digest
 from ..errors import SwitchSDError
 from ..probing.capture import capture
 from ..probing.completions import build_corpus
@@ -32,7 +34,7 @@ from ..progress import Progress
 from ..runs import Run, read_parquet, write_parquet
 
 STREAMS = ("hook_resid_mid", "hook_resid_post", "hook_attn_out", "hook_mlp_out")
-POLICIES = ("vanilla", "pld", "copyspec", "switchsd")
+POLICIES = ("vanilla", "pld", "copyspec", "eagle3", "switchsd")
 _PARTS = ("runs", "steps", "tokens", "copy_yield")
 
 
@@ -52,7 +54,7 @@ class DemoConfig:
 
     n_prompts: int = 140
     completion_tokens: int = 96
-    n_decode: int = 12
+    n_decode: int = 10
     decode_tokens: int = 128
     label_offset: int = 2
     W: int = 1
@@ -85,10 +87,14 @@ def run_demo(
         model, dtype, device: what `load_lens` loads, for the manifest.
         progress: told what is being done.
     """
-    settings = {**asdict(config), "model": model, "dtype": dtype, "device": device}
     Run.check(path)
     begin = time.perf_counter()
     lens = load_lens()
+    head = find_shipped(lens, "eagle3")
+    settings = {
+        **asdict(config), "model": model, "dtype": dtype, "device": device,
+        "eagle3": None if head is None else weights_digest(head),
+    }  # fmt: skip
     run = Run.start(path, command="demo", config=settings)
     spent = run.metrics().get("seconds") or 0.0
     try:
@@ -177,14 +183,29 @@ def _probe(run: Run, lens: Lens, config: DemoConfig, progress: Progress) -> Copy
     return probe
 
 
+def _policies(lens: Lens, probe: CopyProbe, config: DemoConfig) -> dict[str, Policy]:
+    """What races: where an EAGLE-3 head is shipped, it drafts whatever CopySpec and SwitchSD do
+    not copy, and runs alone beside them."""
+    head = shipped_head(lens) if has_shipped_head(lens) else None
+    policies = {}
+    for name in POLICIES:
+        if name == "eagle3" and head is None:
+            continue
+        options = Options(
+            W=config.W,
+            D=config.D,
+            n=config.n,
+            probe=probe if name == "switchsd" else None,  # the others do not pay for it
+            neural=None if head is None else neural_drafter(name, lens, draft=head),
+        )
+        policies[name] = build_policy(name, options)
+    return policies
+
+
 def _decode(run: Run, lens: Lens, probe: CopyProbe, config: DemoConfig, progress: Progress) -> None:
     """Race the policies on HumanEval; each prompt's result is kept as soon as it is there."""
     problems = load_benchmark("humaneval", limit=config.n_decode)
-    options = Options(W=config.W, D=config.D, n=config.n)
-    policies = {  # the baselines do not pay for a probe they do not use
-        name: build_policy(name, replace(options, probe=probe if name == "switchsd" else None))
-        for name in POLICIES
-    }
+    policies = _policies(lens, probe, config)
     prompts = [chat_ids(lens.tokenizer, list(turns)) for turns in problems["turns"]]
     generate(lens, prompts[0], "vanilla", max_new_tokens=4)  # warm-up
     finished: list[PromptRace] = []
@@ -204,7 +225,7 @@ def _decode(run: Run, lens: Lens, probe: CopyProbe, config: DemoConfig, progress
         part: pd.concat([getattr(race, part) for race in finished], ignore_index=True)
         for part in _PARTS
     }
-    table = race_table(pooled["runs"], pooled["steps"], POLICIES)
+    table = race_table(pooled["runs"], pooled["steps"], list(policies))
     run.write_table("decoding", table)
     for part in ("steps", "tokens", "copy_yield"):
         run.write_table(part, pooled[part])

@@ -14,6 +14,7 @@ from .console import errors
 from .options import DEFAULT, Device, Dtype, Model, load_lens
 
 if TYPE_CHECKING:
+    from ..decoding.drafters import Drafter
     from ..probing.copy_probe import CopyProbe
     from ..probing.lens import Lens
 
@@ -37,9 +38,16 @@ def generate_command(
         Path | None, typer.Option(help="Folder of a CopyProbe; the shipped one if left out.")
     ] = None,
     draft: Annotated[
-        str | None, typer.Option(help="Draft model of the neural path: Hugging Face id or folder.")
+        str | None,
+        typer.Option(
+            help="Draft of the neural path: a model (Hugging Face id or folder), the folder of an "
+            "EAGLE-3 head, or none; the shipped one if left out."
+        ),
     ] = None,
-    gamma: Annotated[int, typer.Option(help="Lookahead of the neural path.")] = 4,
+    gamma: Annotated[
+        int | None,
+        typer.Option(help="Lookahead of the neural path; 5 with EAGLE-3, 4 with a model."),
+    ] = None,
     w: Annotated[int, typer.Option("--W", help="Copy candidates.")] = 1,
     d: Annotated[int, typer.Option("--D", help="Tokens of each.")] = 10,
     n: Annotated[int, typer.Option("--n", help="Tokens that have to match.")] = 3,
@@ -74,7 +82,7 @@ def generate_command(
         tau=tau,
         seed=seed,
         probe=find_probe(lens, probe, required=policy == "switchsd"),
-        neural=_neural(policy, lens, draft, gamma, sampling),
+        neural=find_drafter(policy, lens, draft, gamma),
     )
     decoding = Decoding(
         lens,
@@ -125,17 +133,17 @@ def find_probe(lens: Lens, folder: Path | None, *, required: bool) -> CopyProbe 
     return shipped_probe(lens) if required or has_shipped_probe(lens) else None
 
 
-def _neural(policy: str, lens: Lens, draft: str | None, gamma: int, sampling: Any) -> Any:
-    from ..decoding.drafters.draft_model import DraftModel
-    from ..decoding.drafters.eagle3 import Eagle3, TreeShape
-    from ..decoding.drafters.eagle3_head import random_head
+def find_drafter(
+    policy: str, lens: Lens, draft: str | None, gamma: int | None = None
+) -> Drafter | None:
+    """The policy's neural path: the draft that is named, else the shipped one; none for "none"."""
+    from ..decoding.neural import neural_drafter, read_draft
 
+    if draft == "none":
+        return None
+    named: Any = None
     if draft is not None:
-        own = None if sampling.greedy else sampling
-        loaded = load_lens(draft, str(lens.device), lens.dtype)
-        return DraftModel(loaded, lens, gamma=gamma, sampling=own)
-    if policy.startswith("eagle3"):
-        errors.print("the EAGLE-3 head has random weights: it drafts, but nothing is accepted")
-        tree = TreeShape() if policy == "eagle3-tree" else None
-        return Eagle3(random_head(lens), lens, gamma=gamma, tree=tree)
-    return None
+        named = read_draft(Path(draft), lens)
+        if named is None:
+            named = load_lens(draft, str(lens.device), lens.dtype)
+    return neural_drafter(policy, lens, draft=named, gamma=gamma)

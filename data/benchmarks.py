@@ -149,7 +149,7 @@ def _record(record: dict[str, Any], path: Path, number: int) -> Prompt:
     return Prompt(
         prompt_id=str(record.get("id", f"{path.stem}/{number}")),
         source=str(record.get("source", path.stem)),
-        category=str(record.get("category", path.stem)),
+        category=str(record.get("category", record.get("domain", path.stem))),
         turns=_turns(turns, f"{path} line {number}"),
     )
 

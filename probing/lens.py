@@ -78,6 +78,11 @@ class Lens:
         return self.model.device
 
     @property
+    def last_block(self) -> nn.Module:
+        """The model's last decoder block (live backend only)."""
+        return self._blocks[-1].streams["hook_resid_post"][0]
+
+    @property
     def attention(self) -> str:
         """The attention implementation that runs."""
         return "eager" if self.backend == "bridge" else self.config._attn_implementation

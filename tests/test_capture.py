@@ -52,27 +52,34 @@ def test_completion_refuses_what_does_not_fit(tiny: Callable[..., Lens]) -> None
         list(complete(lens, [[1] * 250], max_new_tokens=10))
 
 
+@pytest.mark.parametrize("whole", [False, True])
 def test_store_rows_are_the_streams_at_their_positions(
-    tiny: Callable[..., Lens], tmp_path: Path
+    tiny: Callable[..., Lens], tmp_path: Path, whole: bool
 ) -> None:
     lens, corpus = tiny("llama"), corpus_of(9)
-    store = capture(lens, corpus, SITES, tmp_path / "s", store_dtype="float32")
+    store = capture(lens, corpus, SITES, tmp_path / "s", store_dtype="float32", whole=whole)
     columns = store.columns()
     assert store.n_rows == sum(
-        len(captured_positions(len(p), len(p) + len(c)))
+        len(p) + len(c) if whole else len(captured_positions(len(p), len(p) + len(c)))
         for p, c in zip(corpus["prompt_ids"], corpus["completion_ids"], strict=True)
     )
     for site in SITES:
         X = store.read(site)
         for row in range(len(corpus)):
             ids = [*corpus["prompt_ids"][row], *corpus["completion_ids"][row]]
-            whole = lens.forward(torch.tensor([ids]), sites=[site]).streams[site][0]
+            streams = lens.forward(torch.tensor([ids]), sites=[site]).streams[site][0]
             mine = np.flatnonzero(columns["row"] == row)
             positions = columns["position"].to_numpy()[mine]
-            expected = whole[positions].flatten(1)
+            expected = streams[positions].flatten(1)
             assert torch.allclose(X[mine], expected, atol=1e-5), (site, row)
-    assert planned_store_bytes(lens, corpus, SITES, "float32") == store.n_rows * 2 * 32 * 4
-    assert capture(lens, corpus, SITES, tmp_path / "s", store_dtype="float32").n_rows
+    planned = planned_store_bytes(lens, corpus, SITES, "float32", whole=whole)
+    assert planned == store.n_rows * 2 * 32 * 4
+    again = capture(lens, corpus, SITES, tmp_path / "s", store_dtype="float32", whole=whole)
+    assert again.n_rows == store.n_rows
+    fewer = capture(lens, corpus, SITES[:1], tmp_path / "s", store_dtype="float32", whole=whole)
+    assert torch.equal(fewer.read(SITES[0]), store.read(SITES[0]))
+    with pytest.raises(SwitchSDError, match="rows"):
+        capture(lens, corpus, SITES, tmp_path / "s", store_dtype="float32", whole=not whole)
 
 
 def test_capture_of_another_corpus_or_model_is_refused(

@@ -355,6 +355,27 @@ def test_no_feature_no_draft(tiny: Callable[..., Lens]) -> None:
     assert [s.proposed for s in got.trace.steps][:2] == [0, 5]
 
 
+@pytest.mark.parametrize("tree", [None, TreeShape(12, 3, 2)])
+def test_beyond_the_heads_positions_the_target_goes_on_alone(
+    tiny: Callable[..., Lens], tree: TreeShape | None
+) -> None:
+    lens = tiny("llama")
+    head = random_head(lens, std=0.2)
+    head.config = replace(head.config, max_position_embeddings=24)
+    used: list[int] = []
+    head.midlayer.register_forward_pre_hook(lambda _, args: used.append(int(args[2].max())))
+    drafter = Eagle3(head, lens, gamma=4, tree=tree)
+    policy = Policy("eagle3", NeuralGate(), None, drafter)
+    with pytest.warns(UserWarning, match="outgrown the 24 positions") as caught:
+        got = [generate(lens, PROMPT, policy, max_new_tokens=40, eos_ids=()) for _ in range(2)]
+    assert len(caught) == 1
+    assert got[0].ids == got[1].ids == reference(lens, PROMPT, 40)
+    assert max(used) == 23  # the last of its positions is used, and none behind it
+    drafted = [s.position for s in got[1].trace.steps if s.proposed]
+    assert max(drafted) <= 25  # the newest pair stood at 23
+    assert len(drafter._waiting) <= 2  # features are not kept for nothing
+
+
 def test_works_in_bfloat16(tiny: Callable[..., Lens]) -> None:
     lens = tiny("llama")
     lens.model.to(torch.bfloat16)

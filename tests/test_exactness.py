@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -9,14 +11,25 @@ from pathlib import Path
 import pytest
 import torch
 from switchsd import SwitchSDError
-from switchsd.analysis import exactness
+from switchsd.analysis import exactness, exactness_tiny
 from switchsd.analysis.exactness import Enumerated, distance, greedy_rows, kv_walk_errors
-from switchsd.analysis.exactness_suite import FULL, SLICE, is_exact, run_exactness, tiny_lens
+from switchsd.analysis.exactness_suite import (
+    COPYING,
+    FULL,
+    SLICE,
+    find_drafts,
+    greedy_policies,
+    is_exact,
+    run_exactness,
+)
+from switchsd.analysis.exactness_tiny import TinyParts, tiny_lens
 from switchsd.decoding.policies import POLICIES, build_policy
 from switchsd.decoding.sampling import Sampling
+from switchsd.decoding.shipped import has_shipped_head
 from switchsd.probing.kv import KV
 from switchsd.probing.lens import Lens
 from switchsd.probing.shipped import shipped_probe
+from tiny_models import probe_for
 
 RUNS = Path(__file__).resolve().parent.parent / "runs"
 
@@ -27,10 +40,17 @@ def assert_exact(run_folder: Path, lens: Lens, sizes, shared_data: Path) -> None
     ).metrics()
     greedy = {row["policy"]: row for row in metrics["greedy"]}
     assert set(POLICIES) <= set(greedy)
+    for name in COPYING:  # the whole grid, the defaults' corner too
+        wide = (1, 4) if name in ("switchsd", "bandit-ucb") else (1,)
+        assert {f"{name} W={W} D={D}" for W in wide for D in (1, 10, 20)} <= set(greedy)
     for row in greedy.values():
         assert row["mismatches"] == 0, row
         assert row["tokens"] > 0
-    for name in ("pld", "copyspec", "suffix", "sps", "bandit-ucb", "switchsd"):
+    needed = ["pld", "copyspec", "suffix", "sps", "bandit-ucb", "switchsd"]
+    if has_shipped_head(lens):  # one with random weights has nothing accepted
+        needed += ["eagle3", "eagle3-tree"]
+    assert metrics["drafts"]["eagle3"].startswith("shipped") == has_shipped_head(lens)
+    for name in needed:
         # without these the check would prove nothing
         assert greedy[name]["multi_accepts"] > 0, name
         assert greedy[name]["rejections"] > 0, name
@@ -103,6 +123,68 @@ def test_a_cache_that_gathers_wrongly_is_seen(tiny: Callable[..., Lens], monkeyp
 
     monkeypatch.setattr(KV, "commit", first_branch)
     assert max(kv_walk_errors(lens, 6)) > 1e-3
+
+
+def test_tiny_parts_run_beside_and_are_read_afterwards(tmp_path: Path, monkeypatch) -> None:
+    parts = TinyParts(tmp_path, verification=40, engine=2, kv_walks=4)
+
+    def here(*_args, **_kwargs):
+        raise AssertionError("computed in this process")
+
+    for name in ("sample_verification", "sample_engine", "kv_walk_errors"):
+        monkeypatch.setattr(exactness_tiny, name, here)  # another process imports its own
+    told: list[tuple[str, int, int]] = []
+    threads = torch.get_num_threads()
+    with parts.beside(lambda *what: told.append(what)) as report:
+        report("greedy", 1, 2)
+    assert torch.get_num_threads() == threads
+    assert ("greedy", 1, 2) in told
+    pieces = 2 * len(POLICIES) + 3
+    assert parts.finished() == (pieces, pieces)
+    assert told[-1] == ("tiny models", pieces, pieces)
+    rows, errors = parts.sampling(), parts.kv_errors()
+    assert [row["policy"] for row in rows] == 2 * list(POLICIES)
+    assert {row["samples"] for row in rows} == {40, 2}
+    assert len(errors) == 4
+    assert 0 < max(errors) < 1e-5
+    monkeypatch.undo()
+    # what is missing is made again, the same
+    walked = sorted((tmp_path / "kv").iterdir())
+    walked[0].unlink()
+    sampled = tmp_path / "sampling" / "eagle3-engine.json"
+    sampled.unlink()
+    assert parts.finished() == (pieces - 2, pieces)
+    assert parts.kv_errors() == errors
+    assert parts.sampling() == rows
+
+
+def test_an_interrupt_ends_the_other_process_too(tmp_path: Path) -> None:
+    parts = TinyParts(tmp_path, verification=10**9, engine=1, kv_walks=1)
+
+    def interrupted() -> None:
+        with parts.beside():
+            assert len(multiprocessing.active_children()) == 1
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    limit = time.monotonic() + 30
+    while multiprocessing.active_children() and time.monotonic() < limit:
+        time.sleep(0.1)
+    assert not multiprocessing.active_children()
+
+
+def test_every_policy_is_decoded_where_nothing_is_shipped(tiny: Callable[..., Lens]) -> None:
+    lens = tiny("llama")
+    drafts = find_drafts(lens)
+    assert drafts.head is None
+    assert not any("shipped" in name for name in drafts.names.values())
+    for grid in (False, True):
+        policies = greedy_policies(lens, probe_for(lens), drafts, grid=grid)
+        for name, policy in policies.items():
+            neural = policy.neural is not None
+            assert neural == name.startswith(("sps", "eagle3", "switchsd")), name
+    assert len(policies) == 16
 
 
 def test_other_dtypes_are_refused(tiny: Callable[..., Lens], tmp_path: Path) -> None:

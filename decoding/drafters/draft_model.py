@@ -53,8 +53,8 @@ class DraftModel:
         self.gamma = gamma
         self.sampling = sampling or Sampling(temperature=1.0)
         self._settled = sampling is not None
-        shared = shared_tokens(target, self.lens)
-        self._blocked = ~shared.to(self.lens.device)
+        blocked = ~shared_tokens(target, self.lens)
+        self._blocked = blocked.to(self.lens.device) if blocked.any() else None
         self._d_vocab = target.d_vocab
         self._embedded: int = self.lens.model.get_input_embeddings().weight.shape[0]
         self._warned: set[str] = set()
@@ -145,9 +145,13 @@ class DraftModel:
         logits = self.lens.forward(ids, kv=self._kv, logits="last").logits
         assert logits is not None
         self._cached += missing
-        row = logits[0, -1].float().masked_fill(self._blocked, -torch.inf)[: self._d_vocab]
-        missing_ids = self._d_vocab - len(row)
-        return torch.nn.functional.pad(row, (0, missing_ids), value=-torch.inf)
+        row = logits[0, -1]
+        if self._blocked is not None:
+            row = row.masked_fill(self._blocked, -torch.inf)
+        if len(row) == self._d_vocab:
+            return row
+        row = row[: self._d_vocab]
+        return torch.nn.functional.pad(row, (0, self._d_vocab - len(row)), value=-torch.inf)
 
 
 def shared_tokens(target: Lens, draft: Lens) -> Bool[Tensor, d_vocab]:

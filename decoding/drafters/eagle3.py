@@ -9,11 +9,14 @@ propagation).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+import warnings
+from dataclasses import replace
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional
 
 from ...errors import SwitchSDError
 from ...probing.lens import Lens
@@ -21,30 +24,7 @@ from ..sampling import Processor, Sampling
 from ..tree import ANCHOR, DraftTree
 from ..verify import draw
 from .eagle3_head import Eagle3Head, fused_sites
-
-
-@dataclass(frozen=True)
-class TreeShape:
-    """How a draft tree grows.
-
-    Attributes:
-        total: nodes kept, the anchor counted.
-        depth: expansions after the first; the tree is at most depth + 1 deep.
-        top_k: children of a node, and nodes that are expanded at each depth.
-
-    Raises:
-        SwitchSDError: total < 2, depth < 0 or top_k < 1.
-    """
-
-    total: int = 60
-    depth: int = 5
-    top_k: int = 10
-
-    def __post_init__(self) -> None:
-        if self.total < 2 or self.depth < 0 or self.top_k < 1:
-            raise SwitchSDError(
-                f"{self}: total has to be at least 2, depth at least 0, top_k at least 1"
-            )
+from .eagle3_tree import TreeShape, keep_best
 
 
 class Eagle3:
@@ -96,6 +76,7 @@ class Eagle3:
                 f"those of {lens.name} are {width} wide"
             )
         self._target_ids = head.target_ids
+        self._told = False
         self.reset()
 
     @property
@@ -123,7 +104,11 @@ class Eagle3:
     def propose(
         self, committed: list[int], limit: int, generator: torch.Generator | None
     ) -> DraftTree:
-        """A chain of at most γ tokens, or a tree; nothing where there is no feature yet."""
+        """A chain of at most γ tokens, or a tree.
+
+        Nothing where there is no feature yet, or the text is longer than the head is made for.
+        """
+        limit = int(min(limit, self._room(committed)))
         if len(committed) < 2 or limit < 1:
             return DraftTree()
         feature = self._catch_up(committed)
@@ -134,6 +119,24 @@ class Eagle3:
             draft = self._chain(feature, committed, min(limit, self.gamma), generator)
         self._kv.rollback(base)
         return draft
+
+    def _room(self, committed: list[int]) -> float:
+        """How deep a draft the head has positions for; says once per drafter when there is none.
+
+        The newest pair stands one before the anchor, and the last drafted token is not fed back.
+        """
+        positions = self.head.config.max_position_embeddings
+        room = math.inf if positions is None else positions - len(committed) + 2
+        if room < 1:
+            self._waiting = []  # it drafts no more in this text
+            if not self._told:
+                self._told = True
+                warnings.warn(
+                    f"the text has outgrown the {positions} positions of the EAGLE-3 head: it "
+                    "drafts no more here",
+                    stacklevel=3,
+                )
+        return room
 
     def _catch_up(self, committed: list[int]) -> Float[Tensor, "1 d"]:
         """Take in the waiting pairs; the feature behind the newest, which predicts."""
@@ -147,45 +150,68 @@ class Eagle3:
         if waiting:
             streams = torch.cat(self._waiting).to(self.head.fc.weight.dtype)
             self._waiting = []
-            attend = torch.ones(waiting, last, dtype=torch.bool, device=streams.device).tril(past)
-            pairs = self._forward(committed[past + 1 :], self.head.fuse(streams), past, attend)
+            device = streams.device
+            attend = None
+            if past and waiting > 1:
+                attend = torch.ones(waiting, last, dtype=torch.bool, device=device).tril(past)
+            pairs = self._forward(
+                torch.tensor(committed[past + 1 :], device=device),
+                self.head.fuse(streams),
+                torch.arange(past, last, device=device),
+                attend,
+            )
             self._newest = pairs[-1:]
         assert self._newest is not None
         return self._newest
 
     def _forward(
         self,
-        tokens: list[int],
+        tokens: Int[Tensor, pair],
         feature: Float[Tensor, "pair d"],
-        positions: int | list[int],
-        attend: Bool[Tensor, "pair key"],
+        positions: Int[Tensor, pair],
+        attend: Bool[Tensor, "pair key"] | None,
     ) -> Float[Tensor, "pair d"]:
-        """The head over (token, feature) pairs, each seeing the keys it may."""
-        device = feature.device
-        if isinstance(positions, int):
-            positions = list(range(positions, positions + len(tokens)))
-        embedding = self._embed(torch.tensor([tokens], device=device)).to(feature.dtype)
-        at = torch.tensor([positions], device=device)
-        return self.head(embedding, feature[None], at, attend[None], self._kv)[0]
+        """The head over (token, feature) pairs, each seeing the keys it may.
+
+        `attend` is None for one pair that sees everything, or several that are all there is, each
+        seeing those up to itself: attention without a mask costs less.
+        """
+
+        def mix(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            key, value = self._kv.cache.update(key, value, 0)
+            causal = attend is None and len(tokens) > 1
+            return functional.scaled_dot_product_attention(
+                query, key, value, attn_mask=attend, is_causal=causal, enable_gqa=True
+            )
+
+        embedding = self._embed(tokens[None]).to(feature.dtype)
+        return self.head.midlayer(embedding, feature[None], positions[None], mix)[0]
 
     def _chain(
         self, feature: Tensor, committed: list[int], depth: int, generator: torch.Generator | None
     ) -> DraftTree:
         processor = Processor(self.sampling, len(committed), ())
-        tokens: list[int] = []
+        untouched = not self.sampling.processors and self.sampling.repetition_penalty == 1
+        positions = torch.arange(self._kv.length, self._kv.length + depth, device=feature.device)
+        drafted: list[Tensor] = []
         distributions: list[Tensor] = []
         while True:
-            row = self._over_target(self.head.predict(feature)[0])
-            if generator is None:
-                tokens.append(int(processor.logits(row, committed, tokens).argmax()))
+            logits = self.head.predict(feature)[0]
+            if generator is None and untouched:  # the argmax needs no row over all tokens
+                token = self._target_ids[logits.argmax()]
             else:
-                distributions.append(processor.probabilities(row, committed, tokens).cpu())
-                tokens.append(draw(distributions[-1], generator))
-            if len(tokens) == depth:
+                row, path = self._over_target(logits), [int(token) for token in drafted]
+                if generator is None:
+                    token = processor.logits(row, committed, path).argmax()
+                else:
+                    distributions.append(processor.probabilities(row, committed, path).cpu())
+                    token = torch.tensor(draw(distributions[-1], generator), device=row.device)
+            drafted.append(token)
+            place = len(drafted)
+            if place == depth:
                 break
-            position = self._kv.length
-            attend = torch.ones(1, position + 1, dtype=torch.bool, device=feature.device)
-            feature = self._forward(tokens[-1:], feature, position, attend)
+            feature = self._forward(token[None], feature, positions[place - 1 : place], None)
+        tokens = torch.stack(drafted).tolist()  # only here does a GPU have to be waited for
         return DraftTree.chain(tokens, q=torch.stack(distributions) if distributions else None)
 
     def _over_target(self, logits: Float[Tensor, draft_vocab]) -> Float[Tensor, d_vocab]:
@@ -197,49 +223,31 @@ class Eagle3:
         """Expand the likeliest frontier level by level, then keep the likeliest nodes."""
         width = min(shape.top_k, self.head.config.draft_vocab_size)
         base, device = self._kv.length, feature.device
-        tokens: list[int] = []
-        parents: list[int] = []
-        scores: list[float] = []
-        frontier = [ANCHOR]
-        reached = torch.zeros(1, device=device)  # log-probability of each frontier node
+        last = min(shape.depth + 1, limit) - 1
+        levels: list[tuple[Tensor, Tensor, Tensor]] = []  # tokens, parents, scores
+        frontier = torch.full((1,), ANCHOR, device=device)  # nodes
+        tokens = frontier  # theirs, from the second level on
+        reached = torch.zeros(1, device=device)  # log-probability of each
         seen = torch.zeros(1, 0, dtype=torch.bool, device=device)  # drafted entries it sees
-        for level in range(min(shape.depth + 1, limit)):
+        for level in range(last + 1):
             if level:
                 attend = torch.ones(len(frontier), base, dtype=torch.bool, device=device)
                 own = torch.eye(len(frontier), dtype=torch.bool, device=device)
                 seen = torch.cat([seen, own], dim=1)
-                feature = self._forward(
-                    [tokens[node] for node in frontier],
-                    feature,
-                    [base + level - 1] * len(frontier),
-                    torch.cat([attend, seen], dim=1),
-                )
+                at = torch.full((len(frontier),), base + level - 1, device=device)
+                feature = self._forward(tokens, feature, at, torch.cat([attend, seen], dim=1))
             likely = self.head.predict(feature).float().log_softmax(-1).topk(width, dim=-1)
-            total = (reached[:, None] + likely.values).flatten()
-            first = len(tokens)
-            tokens += self._target_ids[likely.indices.flatten()].tolist()
-            parents += [node for node in frontier for _ in range(width)]
-            scores += total.tolist()
-            best = total.sort(descending=True, stable=True).indices[:width]
-            frontier = (first + best).tolist()
-            reached, behind = total[best], best // width
-            feature, seen = feature[behind], seen[behind]
-        return _keep_best(tokens, parents, scores, shape.total - 1)
-
-
-def _keep_best(tokens: list[int], parents: list[int], scores: list[float], count: int) -> DraftTree:
-    """The `count` nodes with the highest scores, parents first.
-
-    No child scores above its parent and parents come first, so with a stable order a kept node's
-    parent is kept too.
-    """
-    order = sorted(range(len(tokens)), key=lambda node: -scores[node])[:count]
-    place = {node: new for new, node in enumerate(sorted(order))}
-    place[ANCHOR] = ANCHOR
-    kept = sorted(order)
-    return DraftTree(
-        tuple(tokens[node] for node in kept), tuple(place[parents[node]] for node in kept)
-    )
+            scores = (reached[:, None] + likely.values).flatten()
+            below = self._target_ids[likely.indices.flatten()]
+            levels.append((below, frontier.repeat_interleave(width), scores))
+            if level == last:
+                break
+            best = scores.sort(descending=True, stable=True).indices[:width]
+            first = sum(len(part) for part, _, _ in levels[:-1])
+            frontier, tokens, reached = first + best, below[best], scores[best]
+            feature, seen = feature[best // width], seen[best // width]
+        nodes = (torch.cat(parts).tolist() for parts in zip(*levels, strict=True))
+        return keep_best(*nodes, count=shape.total - 1)
 
 
 def _embeddings(lens: Lens) -> torch.nn.Embedding:

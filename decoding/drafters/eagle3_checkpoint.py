@@ -8,8 +8,9 @@ too few is an error, never a head that drafts badly.
 
 from __future__ import annotations
 
-import json
 import pickle
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +21,27 @@ from torch import Tensor
 
 from ...errors import SwitchSDError
 from ...probing.lens import Lens
-from .eagle3_head import Eagle3Config, Eagle3Head
+from ...runs import write_json
+from .draft_card import read_card, write_card
+from .eagle3_config import head_config, published_config, read_json_config, warn_of_rope
+from .eagle3_head import Eagle3Head
 
-_ARCHITECTURE = "LlamaForCausalLMEagle3"
 
-
-def save_head(head: Eagle3Head, folder: str | Path) -> Path:
+def save_head(
+    head: Eagle3Head,
+    folder: str | Path,
+    *,
+    target: Lens | None = None,
+    about: Mapping[str, Any] | None = None,
+) -> Path:
     """Write a head so that this lab and other EAGLE-3 loaders read it.
 
     Args:
         head: the head.
         folder: made if it does not exist.
+        target: writes a `draft.json` beside the weights, by which the head is known as this
+            model's.
+        about: goes into it: data, steps, metrics.
 
     Returns:
         The folder.
@@ -42,20 +53,14 @@ def save_head(head: Eagle3Head, folder: str | Path) -> Path:
     if (folder / "model.safetensors").exists() or (folder / "pytorch_model.bin").exists():
         raise SwitchSDError(f"{folder} holds a head already: choose another folder or delete it")
     folder.mkdir(parents=True, exist_ok=True)
-    config = head.config
-    written: dict[str, Any] = {
-        "architectures": [_ARCHITECTURE],
-        "model_type": "llama",
-        "num_hidden_layers": 1,
-        "hidden_act": "silu",
-        **{name: getattr(config, name) for name in _WRITTEN},
-        "torch_dtype": str(head.fc.weight.dtype).removeprefix("torch."),
-    }
-    if config.aux_layers is not None:
-        written["eagle_aux_hidden_state_layer_ids"] = list(config.aux_layers)
-    (folder / "config.json").write_text(json.dumps(written, indent=2) + "\n")
+    write_json(folder / "config.json", published_config(head.config, str(head.fc.weight.dtype)))
     weights = {name: part.detach().cpu().contiguous() for name, part in head.state_dict().items()}
-    save_file(weights, folder / "model.safetensors")
+    file = folder / "model.safetensors"
+    save_file(weights, file)
+    # safetensors lets the owner alone read
+    file.chmod((folder / "config.json").stat().st_mode)
+    if target is not None:
+        write_card(folder, "eagle3", target, about)
     return folder
 
 
@@ -66,31 +71,37 @@ def load_head(folder: str | Path, lens: Lens) -> Eagle3Head:
         folder: holds `config.json` and the weights.
         lens: the target.
 
+    Warns where the head draws its positions otherwise than the target because its config says
+    nothing of them, and where its `draft.json` names another target: both cost accepted tokens, and
+    neither changes the text.
+
     Raises:
-        SwitchSDError: files missing, damaged or of another layout, or another target's head.
+        SwitchSDError: files missing, damaged or of another layout, or a head for a target of
+            another size.
     """
     folder = Path(folder)
     weights = _read_weights(folder)
-    weights = {name.replace("layers.0.", "midlayer."): part for name, part in weights.items()}
-    config = _read_config(folder, "embed_tokens.weight" in weights)
+    weights = {_own_name(name): part for name, part in weights.items()}
+    found = read_json_config(folder)
+    config = head_config(folder, found, "embed_tokens.weight" in weights)
     if (config.target_hidden_size, config.vocab_size) != (lens.d_model, lens.d_vocab):
         raise SwitchSDError(
             f"{folder} is a head for a target of width {config.target_hidden_size} with "
             f"{config.vocab_size} tokens; {lens.name} has {lens.d_model} and {lens.d_vocab}"
         )
+    if config.hidden_size != lens.d_model and not config.own_embeddings:
+        raise SwitchSDError(
+            f"{folder} is a head of width {config.hidden_size} without embeddings of its own; "
+            f"those of {lens.name} are {lens.d_model} wide"
+        )
+    warn_of_rope(folder, found, config, lens)
+    _warn_of_target(folder, lens)
     d2t, t2d = weights.pop("d2t", None), weights.pop("t2d", None)
     head = Eagle3Head(config)
     _check_layout(folder, head, weights)
     head.load_state_dict(weights)
     _set_vocabulary(folder, head, d2t, t2d)
     return head.to(lens.device, lens.model.dtype).eval()
-
-
-_WRITTEN = (
-    *("hidden_size", "target_hidden_size", "intermediate_size", "num_attention_heads"),
-    *("num_key_value_heads", "head_dim", "vocab_size", "draft_vocab_size", "rms_norm_eps"),
-    *("rope_theta", "norm_before_residual"),
-)
 
 
 def _read_weights(folder: Path) -> dict[str, Tensor]:
@@ -109,41 +120,19 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
     return found
 
 
-def _read_config(folder: Path, own_embeddings: bool) -> Eagle3Config:
-    file = folder / "config.json"
-    try:
-        found = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        raise SwitchSDError(f"cannot read {file}: {error}") from error
-    needed = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")
-    missing = [name for name in needed if name not in found]
-    if missing:
-        raise SwitchSDError(f"{file} is no EAGLE-3 config: it lacks {', '.join(missing)}")
-    for name in ("rope_scaling", "rope_parameters"):
-        kind = (found.get(name) or {}).get("rope_type", (found.get(name) or {}).get("type"))
-        if kind not in (None, "default"):
-            raise SwitchSDError(f"{file}: scaled RoPE ({kind}) is not supported in a head")
-    width, heads = found["hidden_size"], found["num_attention_heads"]
-    theta = found.get("rope_theta") or (found.get("rope_parameters") or {}).get("rope_theta")
-    nested = found.get("eagle_config") or {}
-    aux = found.get("eagle_aux_hidden_state_layer_ids") or nested.get(
-        "eagle_aux_hidden_state_layer_ids"
-    )
-    return Eagle3Config(
-        hidden_size=width,
-        target_hidden_size=found.get("target_hidden_size") or width,
-        intermediate_size=found["intermediate_size"],
-        num_attention_heads=heads,
-        num_key_value_heads=found.get("num_key_value_heads") or heads,
-        head_dim=found.get("head_dim") or width // heads,
-        vocab_size=found["vocab_size"],
-        draft_vocab_size=found.get("draft_vocab_size") or found["vocab_size"],
-        rms_norm_eps=found.get("rms_norm_eps", 1e-5),
-        rope_theta=float(theta or 10000.0),  # where none is written, never the target's
-        norm_before_residual=bool(found.get("norm_before_residual", False)),
-        own_embeddings=own_embeddings,
-        aux_layers=tuple(aux) if aux else None,
-    )
+def _own_name(name: str) -> str:
+    """`layers.0.…`, as some checkpoints call the layer, under the name it has here."""
+    return name.replace("layers.0.", "midlayer.", 1) if name.startswith("layers.0.") else name
+
+
+def _warn_of_target(folder: Path, lens: Lens) -> None:
+    card = read_card(folder)
+    if card and card.get("fingerprint") != lens.fingerprint:
+        warnings.warn(
+            f"{folder} was trained for {card.get('target')}, and {lens.name} has other weights: "
+            "the text stays exact, but fewer drafts will be accepted",
+            stacklevel=3,
+        )
 
 
 def _check_layout(folder: Path, head: Eagle3Head, weights: dict[str, Tensor]) -> None:
@@ -172,6 +161,11 @@ def _set_vocabulary(folder: Path, head: Eagle3Head, d2t: Any, t2d: Any) -> None:
         ids = t2d.nonzero().flatten()
     elif d2t.shape != (size,):
         raise SwitchSDError(f"{folder}: d2t has {len(d2t)} entries for {size} draft tokens")
+    elif size < whole and not d2t.any():
+        raise SwitchSDError(
+            f"{folder}: d2t is all zero although {size} of {whole} tokens are drafted; it was "
+            "never filled in, so which they are is not known"
+        )
     else:
         ids = torch.arange(size) + d2t.long()
     head.set_vocabulary(ids)

@@ -7,6 +7,7 @@ a smaller draft vocabulary. Parameter names are those of the published checkpoin
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,7 @@ class Eagle3Config:
         norm_before_residual: whether the residual is the normed feature.
         own_embeddings: whether the head has embeddings of its own (usually the target's).
         aux_layers: the layers whose input is fused, in this order; None: 2, L//2 and L−3.
+        max_position_embeddings: positions it is made for; None: any.
 
     Raises:
         SwitchSDError: heads that do not divide, or a draft vocabulary beyond the target's.
@@ -56,6 +58,7 @@ class Eagle3Config:
     norm_before_residual: bool = False
     own_embeddings: bool = False
     aux_layers: tuple[int, ...] | None = None
+    max_position_embeddings: int | None = None
 
     def __post_init__(self) -> None:
         if self.num_attention_heads % self.num_key_value_heads or self.head_dim % 2:
@@ -84,6 +87,10 @@ def fused_sites(n_layers: int, aux_layers: tuple[int, ...] | None = None) -> tup
     )
 
 
+Mix = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Attention proper: rotated query, key and value, [batch, head, pos, width], to mixed values."""
+
+
 class Attention(nn.Module):
     """Grouped-query attention whose inputs are twice as wide as its output."""
 
@@ -101,8 +108,7 @@ class Attention(nn.Module):
         self,
         x: Float[Tensor, "batch pos two_d"],
         positions: Int[Tensor, "batch pos"],
-        attend: Bool[Tensor, "batch pos key"],
-        kv: KV | None,
+        mix: Mix,
     ) -> Float[Tensor, "batch pos d"]:
         """Mix the values each position may see."""
         split = (x.shape[0], x.shape[1], -1, self.width)
@@ -110,13 +116,17 @@ class Attention(nn.Module):
             projection(x).view(split).transpose(1, 2)
             for projection in (self.q_proj, self.k_proj, self.v_proj)
         )
-        query, key = (_rotate(part, positions, self.theta) for part in (query, key))
-        if kv is not None:
-            key, value = kv.cache.update(key, value, 0)
-        mixed = functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=attend[:, None], enable_gqa=True
-        )
-        return self.o_proj(mixed.transpose(1, 2).flatten(2))
+        cos, sin = _turn(positions, self.width, self.theta)
+        query, key = _rotate(query, cos, sin), _rotate(key, cos, sin)
+        return self.o_proj(mix(query, key, value).transpose(1, 2).flatten(2))
+
+
+class RMSNorm(nn.RMSNorm):
+    """A norm that works in its input's dtype, where weights are kept in a wider one too."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise the last dimension."""
+        return functional.rms_norm(x, (x.shape[-1],), self.weight.to(x.dtype), self.eps)
 
 
 class MLP(nn.Module):
@@ -142,23 +152,22 @@ class Layer(nn.Module):
         self.self_attn = Attention(config)
         self.mlp = MLP(config)
         width, eps = config.hidden_size, config.rms_norm_eps
-        self.hidden_norm = nn.RMSNorm(width, eps=eps)
-        self.input_layernorm = nn.RMSNorm(width, eps=eps)
-        self.post_attention_layernorm = nn.RMSNorm(width, eps=eps)
+        self.hidden_norm = RMSNorm(width, eps=eps)
+        self.input_layernorm = RMSNorm(width, eps=eps)
+        self.post_attention_layernorm = RMSNorm(width, eps=eps)
 
     def forward(
         self,
         embedding: Float[Tensor, "batch pos d"],
         feature: Float[Tensor, "batch pos d"],
         positions: Int[Tensor, "batch pos"],
-        attend: Bool[Tensor, "batch pos key"],
-        kv: KV | None,
+        mix: Mix,
     ) -> Float[Tensor, "batch pos d"]:
         """The stream behind the layer."""
         normed = self.hidden_norm(feature)
         x = torch.cat([self.input_layernorm(embedding), normed], dim=-1)
         stream = normed if self.norm_before_residual else feature
-        stream = stream + self.self_attn(x, positions, attend, kv)
+        stream = stream + self.self_attn(x, positions, mix)
         return stream + self.mlp(self.post_attention_layernorm(stream))
 
 
@@ -178,7 +187,7 @@ class Eagle3Head(nn.Module):
         width = config.hidden_size
         self.fc = nn.Linear(3 * config.target_hidden_size, width, bias=False)
         self.midlayer = Layer(config)
-        self.norm = nn.RMSNorm(width, eps=config.rms_norm_eps)
+        self.norm = RMSNorm(width, eps=config.rms_norm_eps)
         self.lm_head = nn.Linear(width, config.draft_vocab_size, bias=False)
         if config.own_embeddings:
             self.embed_tokens = nn.Embedding(config.vocab_size, width)
@@ -224,7 +233,15 @@ class Eagle3Head(nn.Module):
             attend: which keys, cached ones first, each pair sees.
             kv: the head's cache to use and extend.
         """
-        return self.midlayer(embedding, feature, positions, attend, kv)
+
+        def mix(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            if kv is not None:
+                key, value = kv.cache.update(key, value, 0)
+            return functional.scaled_dot_product_attention(
+                query, key, value, attn_mask=attend[:, None], enable_gqa=True
+            )
+
+        return self.midlayer(embedding, feature, positions, mix)
 
     def fuse(self, streams: Float[Tensor, "... three_target_d"]) -> Float[Tensor, "... d"]:
         """One feature of the target's three streams."""
@@ -274,15 +291,18 @@ def random_head(
     return head.to(lens.device, lens.model.dtype).eval()
 
 
+def _turn(positions: Int[Tensor, "batch pos"], width: int, theta: float) -> tuple[Tensor, Tensor]:
+    """Cosine and sine, [batch, 1, pos, width / 2], of the angles by which positions turn a head."""
+    half = width // 2
+    steps = torch.arange(half, device=positions.device, dtype=torch.float32) / half
+    angles = positions[:, None, :, None].float() * theta**-steps
+    return angles.cos(), angles.sin()
+
+
 def _rotate(
-    x: Float[Tensor, "batch head pos width"], positions: Int[Tensor, "batch pos"], theta: float
+    x: Float[Tensor, "batch head pos width"], cos: Tensor, sin: Tensor
 ) -> Float[Tensor, "batch head pos width"]:
     """Rotary embedding, the two halves of a head paired as Llama pairs them."""
-    half = x.shape[-1] // 2
-    steps = torch.arange(half, device=x.device, dtype=torch.float32) / half
-    angles = positions[:, None, :, None].float() * theta**-steps
-    cos, sin = angles.cos(), angles.sin()
-    x_wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    first, second = x_wide[..., :half], x_wide[..., half:]
+    first, second = x.to(torch.promote_types(x.dtype, torch.float32)).chunk(2, dim=-1)
     turned = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
     return turned.to(x.dtype)

@@ -1,0 +1,237 @@
+"""`switchsd draft …`: distill texts, train drafts on them, measure drafts."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import SwitchSDError
+from .console import console, errors, progress_bars
+from .draft_eval_command import eval_command, native_dtype
+from .options import DEFAULT, Device, Model, load_lens
+
+if TYPE_CHECKING:
+    from .draft_kinds import Kind
+
+draft_app = typer.Typer(no_args_is_help=True, help="Distill, train and measure drafts.")
+train_app = typer.Typer(
+    no_args_is_help=True,
+    help="Train a draft for a model on its own completions. Interrupted, the same command goes on.",
+)
+draft_app.add_typer(train_app, name="train")
+draft_app.command(name="eval")(eval_command)
+
+Texts = Annotated[
+    Path, typer.Option(help="Parquet of the model's completions, as `draft distill` writes it.")
+]
+Out = Annotated[Path | None, typer.Option(help="Folder of the draft; RUN/draft if left out.")]
+DraftVocab = Annotated[int | None, typer.Option(help="Tokens the draft can propose.")]
+Inner = Annotated[
+    int | None, typer.Option("--intermediate-size", help="Width inside its MLP; the target's.")
+]
+Passes = Annotated[float | None, typer.Option(help="Passes over the texts.")]
+Lr = Annotated[float | None, typer.Option(help="Peak learning rate.")]
+BatchTokens = Annotated[int | None, typer.Option(help="Tokens a batch, padding included.")]
+CheckEvery = Annotated[
+    int | None, typer.Option(help="Steps between held-out checks; the state is kept at each.")
+]
+Patience = Annotated[int | None, typer.Option(help="Checks without a better one until it stops.")]
+HeldOut = Annotated[float, typer.Option(help="Share of the texts that is never trained on.")]
+StoreDtype = Annotated[str, typer.Option(help="Of the features on disk.")]
+Features = Annotated[
+    Path | None,
+    typer.Option(help="Folder of the features, to share among runs; RUN/features if left out."),
+]
+Curve = Annotated[
+    bool, typer.Option("--learning-curve", help="Train on 1/8, 1/4 and 1/2 of the texts as well.")
+]
+Licence = Annotated[str, typer.Option(help="Sentence for the model card.")]
+Seed = Annotated[int, typer.Option(help="Of split, start and batches.")]
+AutoDtype = Annotated[
+    str,
+    typer.Option(help="auto: bfloat16 where the processor computes it natively, else float32."),
+]
+
+
+@train_app.command("eagle3")
+def train_eagle3(
+    texts: Texts,
+    run: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/draft-eagle3"),
+    out: Out = None,
+    draft_vocab: DraftVocab = None,
+    steps: Annotated[int | None, typer.Option(help="Unrolled steps of training.")] = None,
+    aux_layers: Annotated[
+        str | None, typer.Option(help="Layers whose input is fused, as in 2,15,27.")
+    ] = None,
+    intermediate_size: Inner = None,
+    passes: Passes = None,
+    lr: Lr = None,
+    batch_tokens: BatchTokens = None,
+    check_every: CheckEvery = None,
+    patience: Patience = None,
+    held_out: HeldOut = 0.04,
+    store_dtype: StoreDtype = "bfloat16",
+    features: Features = None,
+    learning_curve: Curve = False,
+    licence: Licence = "",
+    seed: Seed = 0,
+    model: Model = DEFAULT,
+    device: Device = "cpu",
+    dtype: AutoDtype = "auto",
+) -> None:
+    """An EAGLE-3 head. What is left out is as the recipe has it; draft.json names it all."""
+    from ..decoding.training.eagle3 import Eagle3Recipe
+    from .draft_kinds import Eagle3Kind
+
+    given = {
+        "draft_vocab_size": draft_vocab,
+        "steps": steps,
+        "aux_layers": _layers(aux_layers),
+        "intermediate_size": intermediate_size,
+    }
+    _train(Eagle3Kind(Eagle3Recipe(**_named(given))), locals())
+
+
+@train_app.command("sps")
+def train_sps(
+    texts: Texts,
+    run: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/draft-sps"),
+    out: Out = None,
+    draft_vocab: DraftVocab = None,
+    layers: Annotated[int | None, typer.Option(help="Layers of the draft.")] = None,
+    intermediate_size: Inner = None,
+    passes: Passes = None,
+    lr: Lr = None,
+    batch_tokens: BatchTokens = None,
+    check_every: CheckEvery = None,
+    patience: Patience = None,
+    held_out: HeldOut = 0.04,
+    store_dtype: StoreDtype = "bfloat16",
+    features: Features = None,
+    learning_curve: Curve = False,
+    licence: Licence = "",
+    seed: Seed = 0,
+    model: Model = DEFAULT,
+    device: Device = "cpu",
+    dtype: AutoDtype = "auto",
+) -> None:
+    """A small draft model. What is left out is as the recipe has it; draft.json names it all."""
+    from ..decoding.training.sps import SpsRecipe
+    from .draft_kinds import SpsKind
+
+    given = {
+        "draft_vocab_size": draft_vocab,
+        "layers": layers,
+        "intermediate_size": intermediate_size,
+    }
+    _train(SpsKind(SpsRecipe(**_named(given))), locals())
+
+
+@draft_app.command()
+def distill(
+    prompts: Annotated[
+        str, typer.Option(help="JSONL with `turns` or `prompt` a line, or a hub dataset.")
+    ],
+    out: Annotated[Path, typer.Option(help="Parquet file to write.")],
+    max_new_tokens: Annotated[int, typer.Option(help="Budget of each answer.")] = 256,
+    greedy: Annotated[float, typer.Option(help="Share of the prompts answered greedily.")] = 0.6,
+    temperature: Annotated[float, typer.Option(help="Of the others.")] = 0.8,
+    limit: Annotated[int | None, typer.Option(help="The first so many prompts.")] = None,
+    batch_size: Annotated[int, typer.Option(help="Prompts a batch.")] = 16,
+    seed: Annotated[int, typer.Option(help="Of the sampling.")] = 0,
+    model: Model = DEFAULT,
+    device: Device = "cpu",
+    dtype: AutoDtype = "auto",
+) -> None:
+    """A model's own answers to prompts, to train drafts on. Interrupted, it goes on."""
+    from ..data.benchmarks import load_benchmark
+    from ..decoding.training.distill import distill as answer
+    from ..decoding.training.distill import fitting
+    from ..runs import write_parquet
+
+    if out.exists():
+        raise SwitchSDError(f"{out} is there already: choose another file")
+    asked = load_benchmark(prompts, limit=limit)
+    lens = load_lens(model, device, native_dtype(device) if dtype == "auto" else dtype)
+    kept = fitting(lens, asked, max_new_tokens)
+    if len(kept) < len(asked):
+        errors.print(
+            f"{len(asked) - len(kept)} of {len(asked)} prompts are too long for the context of "
+            f"{lens.name}: they are left out",
+            soft_wrap=True,
+        )
+    parts = out.with_name(f"{out.name}.parts")
+    with progress_bars() as progress:
+        texts = answer(
+            lens, kept, parts, max_new_tokens=max_new_tokens, temperature=temperature,
+            greedy_share=greedy, seed=seed, batch_size=batch_size, progress=progress,
+        )  # fmt: skip
+    write_parquet(out, texts)
+    for part in ("greedy", "sampled"):
+        shutil.rmtree(parts / part, ignore_errors=True)
+    if not any(parts.iterdir()):
+        parts.rmdir()
+    tokens = int(texts["completion_ids"].map(len).sum())
+    console.print(f"{len(texts)} completions, {tokens:,} tokens: {out}", soft_wrap=True)
+
+
+def _train(kind: Kind, options: dict[str, Any]) -> None:
+    from ..decoding.training.loop import Schedule
+    from .draft_training import Plan, train_draft
+
+    names = ("passes", "lr", "batch_tokens", "check_every", "patience", "seed")
+    plan = Plan(
+        kind,
+        schedule=Schedule(**_named({name: options[name] for name in names})),
+        **{
+            name: options[name]
+            for name in (
+                "texts",
+                "held_out",
+                "store_dtype",
+                "features",
+                "learning_curve",
+                "licence",
+            )
+        },
+    )
+    model, device, dtype, run = (options[name] for name in ("model", "device", "dtype", "run"))
+    if not plan.texts.is_file():
+        raise SwitchSDError(f"{plan.texts} does not exist: make it with `switchsd draft distill`")
+    lens = load_lens(model, device, native_dtype(device) if dtype == "auto" else dtype)
+    try:
+        with progress_bars() as progress:
+            done = train_draft(
+                lens, plan, run, options["out"], progress=progress,
+                say=lambda text: console.print(text, soft_wrap=True),
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        errors.print(f"what is finished, and the state of the last check, are in {run}")
+        raise
+    metrics = done.metrics()
+    shares = " ".join(f"{share:.3f}" for share in metrics["accepted_per_position"])
+    console.print(
+        f"{kind.title}: {metrics['artefact_mib']:.1f} MiB, mean accepted on held-out texts "
+        f"{metrics['mean_accepted']:.3f} ({shares})",
+        soft_wrap=True,
+    )
+    for row in metrics.get("learning_curve", []):
+        console.print(f"{row['tokens']:>12,} tokens  {row['mean_accepted']:.3f} accepted")
+    console.print(f"draft: {options['out'] or done.path / 'draft'}", soft_wrap=True)
+
+
+def _named(given: dict[str, Any]) -> dict[str, Any]:
+    """What was given; the rest is as the recipe has it."""
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _layers(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise SwitchSDError(f"--aux-layers {text}: give three layers, as in 2,15,27") from error

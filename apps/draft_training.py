@@ -1,0 +1,208 @@
+"""Training a draft in a run folder: texts, features, training, artefact; each step goes on.
+
+runs/draft-<kind>/features/       the target's streams on every token of the texts
+runs/draft-<kind>/state/          weights, optimiser and history at the last check
+runs/draft-<kind>/state-1-8/ …    the same for parts of the texts (learning curve)
+runs/draft-<kind>/history.parquet one row a check
+runs/draft-<kind>/draft/          the draft, ready to be loaded
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from ..decoding.training.features import TextFeatures
+from ..decoding.training.loop import train
+from ..errors import SwitchSDError
+from ..probing.capture import capture, planned_store_bytes
+from ..probing.lens import Lens
+from ..probing.store import ids_digest, open_store
+from ..progress import Progress
+from ..runs import Run
+from .draft_artefact import write_artefact
+from .draft_plan import Plan, Split, read_split
+
+_PARTS = {"1-8": 1 / 8, "1-4": 1 / 4, "1-2": 1 / 2}
+Say = Callable[[str], None]
+"""Takes a line for the user."""
+
+
+def train_draft(
+    lens: Lens, plan: Plan, path: Path, out: Path | None, *, progress: Progress, say: Say
+) -> Run:
+    """Train a draft and write it to `out` (the run's `draft` folder if None).
+
+    Raises:
+        SwitchSDError: bad texts or settings, a folder that holds something else.
+    """
+    command = f"draft train {plan.kind.name}"
+    _check_folders(path, out, command)
+    plan.kind.check(lens)
+    split = read_split(lens, plan)
+    run = _start(lens, plan, split, path, command, say)
+    say(
+        f"{len(split.train)} texts with {split.tokens(split.train):,} tokens to train on, "
+        f"{len(split.checked)} held-out greedy ones to check on"
+    )
+    features = plan.features or run.path / "features"
+    data = _capture(run, lens, plan, split.texts, features, progress, say)
+    torch.manual_seed(plan.schedule.seed)
+    task = plan.kind.task(lens, data, split.train)
+    history = train(
+        task, data.lengths, split.train, split.checked, plan.schedule, run.path / "state",
+        progress=progress, say=say,
+    )  # fmt: skip
+    run.write_table("history", _flat(history))
+    figures: dict[str, Any] = {
+        "kind": plan.kind.name,
+        "texts": len(split.train),
+        "tokens": split.tokens(split.train),
+        "steps": history[-1]["step"],
+        "tokens_seen": history[-1]["tokens"],
+        "training_seconds": history[-1]["seconds"],
+        "held_out_texts": len(split.checked),
+        "parameters": sum(weight.numel() for weight in task.model.parameters()),
+    }
+    if plan.learning_curve:
+        parts = _curve(run, lens, plan, split, data, progress, say)
+        figures["learning_curve"] = [*parts, _point(split, split.train, history)]
+    run.update_metrics(**figures)
+    folder = out or run.path / "draft"
+    write_artefact(run, lens, plan.kind, task, split.checked, folder, _about(plan, run, lens))
+    run.finish()
+    if plan.features is None:
+        say(f"the features in {features} are needed no more: delete them to free the space")
+    return run
+
+
+def _check_folders(path: Path, out: Path | None, command: str) -> None:
+    Run.check(path)
+    run = Run(path)
+    if run.exists() and run.manifest().get("command") != command:
+        raise SwitchSDError(
+            f"{path} holds a run of `{run.manifest().get('command')}`: choose another folder with "
+            "--run"
+        )
+    if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise SwitchSDError(f"{out} is not empty: choose another folder for the draft")
+
+
+def _start(lens: Lens, plan: Plan, split: Split, path: Path, command: str, say: Say) -> Run:
+    config = {
+        "model": lens.name,
+        "fingerprint": lens.fingerprint,
+        "dtype": lens.dtype,
+        "texts": ids_digest([*split.texts["prompt_ids"], *split.texts["completion_ids"]]),
+        "recipe": asdict(plan.kind.recipe),
+        "schedule": asdict(plan.schedule),
+        "held_out": plan.held_out,
+        "store_dtype": plan.store_dtype,
+    }
+    before = Run(path).manifest() if Run(path).exists() else {}
+    run = Run.start(path, command=command, config=config)
+    if before.get("state") == "running":
+        same = before.get("config") == run.manifest()["config"]
+        say(
+            f"going on with the unfinished run in {path}" if same else
+            f"the unfinished run in {path} has other settings, texts or model: it was moved aside, "
+            "and a new one begins"
+        )  # fmt: skip
+    return run
+
+
+def _capture(
+    run: Run,
+    lens: Lens,
+    plan: Plan,
+    texts: pd.DataFrame,
+    folder: Path,
+    progress: Progress,
+    say: Say,
+) -> TextFeatures:
+    sites = plan.kind.sites(lens)
+    there = (folder / "manifest.json").is_file() and open_store(folder, partial=True).complete
+    if not there:
+        needed = planned_store_bytes(lens, texts, sites, plan.store_dtype, whole=True)
+        say(f"the target's streams on all texts take {needed / 1e9:.2f} GB in {folder}")
+    began = time.monotonic()
+    try:
+        store = capture(
+            lens, texts, sites, folder, store_dtype=plan.store_dtype, whole=True, progress=progress
+        )
+    finally:
+        if not there:
+            spent = run.metrics().get("capture_seconds", 0.0) + time.monotonic() - began
+            run.update_metrics(capture_seconds=spent)
+    return TextFeatures(texts, store, lens.device)
+
+
+def _curve(
+    run: Run,
+    lens: Lens,
+    plan: Plan,
+    split: Split,
+    data: TextFeatures,
+    progress: Progress,
+    say: Say,
+) -> list[dict[str, Any]]:
+    """What parts of the texts give after as many passes: texts, tokens, mean accepted."""
+    order = np.random.default_rng(plan.schedule.seed).permutation(split.train)
+    found = []
+    for name, share in _PARTS.items():
+        rows = sorted(order[: max(1, round(share * len(order)))].tolist())
+        say(f"learning curve: {len(rows)} texts")
+        schedule = replace(
+            plan.schedule,
+            warmup=max(1, round(share * plan.schedule.warmup)),
+            check_every=max(1, round(share * plan.schedule.check_every)),
+        )
+        torch.manual_seed(plan.schedule.seed)
+        history = train(
+            plan.kind.task(lens, data, rows), data.lengths, rows, split.checked, schedule,
+            run.path / f"state-{name}", progress=progress, say=say,
+        )  # fmt: skip
+        found.append(_point(split, rows, history))
+    return found
+
+
+def _point(split: Split, rows: list[int], history: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "texts": len(rows),
+        "tokens": split.tokens(rows),
+        "mean_accepted": max(row["accepted"] for row in history),
+        "seconds": history[-1]["seconds"],
+    }
+
+
+def _about(plan: Plan, run: Run, lens: Lens) -> dict[str, Any]:
+    """What the card says beside the figures."""
+    manifest = run.manifest()
+    return {
+        "file": plan.texts.name,
+        "recipe": asdict(plan.kind.recipe),
+        "schedule": asdict(plan.schedule),
+        "dtype": lens.dtype,
+        "cores": torch.get_num_threads() if lens.device.type == "cpu" else None,
+        "device": lens.device.type,
+        "versions": manifest["versions"],
+        "licence": plan.licence
+        or f"Made from {lens.name} and its completions of the prompts: the terms of both hold.",
+    }
+
+
+def _flat(history: list[dict[str, Any]]) -> pd.DataFrame:
+    """One row a check; accepted_1, accepted_2, … are the shares of the first so many guesses."""
+    rows = []
+    for row in history:
+        shares = row["accepted_per_position"]
+        plain = {key: value for key, value in row.items() if key != "accepted_per_position"}
+        rows.append(plain | {f"accepted_{n}": share for n, share in enumerate(shares, start=1)})
+    return pd.DataFrame(rows)

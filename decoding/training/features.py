@@ -1,0 +1,148 @@
+"""What the target computed on its texts: streams at every position, and its next-token odds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ...errors import SwitchSDError
+from ...probing.lens import Lens
+from ...probing.store import ActivationStore
+
+_ROWS = 256  # unembedded at once: their logits stay in the processor's cache
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some texts, padded at the right to one more than a multiple of 64 tokens.
+
+    Few different shapes make few kernels: on CPUs each new shape is compiled anew.
+
+    Attributes:
+        ids: tokens; pads are 0.
+        lengths: of each text.
+        prompts: how many tokens of each are its prompt.
+    """
+
+    ids: Int[Tensor, "text pos"]
+    lengths: Int[Tensor, " text"]
+    prompts: Int[Tensor, " text"]
+
+
+class TextFeatures:
+    """Texts and the streams captured on all of their positions.
+
+    Args:
+        texts: prompt_ids and completion_ids.
+        store: made by `capture(…, whole=True)` on these texts.
+        device: where batches go.
+    """
+
+    def __init__(self, texts: pd.DataFrame, store: ActivationStore, device: torch.device) -> None:
+        self.texts, self.store, self.device = texts, store, device
+        self.prompts: list[int] = texts["prompt_ids"].map(len).tolist()
+        self._ids = [
+            np.concatenate([prompt, completion]).astype(np.int64)
+            for prompt, completion in zip(texts["prompt_ids"], texts["completion_ids"], strict=True)
+        ]
+        self.lengths: list[int] = [len(ids) for ids in self._ids]
+        rows = store.columns(["row"])["row"].to_numpy()
+        starts = np.flatnonzero(np.diff(rows, prepend=-1))
+        self._start = dict(zip(rows[starts].tolist(), starts.tolist(), strict=True))
+
+    def batch(self, rows: Sequence[int]) -> Batch:
+        """These texts' tokens."""
+        lengths = [self.lengths[row] for row in rows]
+        ids = torch.zeros(len(rows), _padded(lengths), dtype=torch.long)
+        for i, row in enumerate(rows):
+            ids[i, : self.lengths[row]] = torch.from_numpy(self._ids[row])
+        prompts = torch.tensor([self.prompts[row] for row in rows])
+        return Batch(
+            ids.to(self.device), torch.tensor(lengths).to(self.device), prompts.to(self.device)
+        )
+
+    def streams(
+        self, rows: Sequence[int], site: str, dtype: torch.dtype
+    ) -> Float[Tensor, "text pos d"]:
+        """A stream of these texts; zero behind their ends."""
+        lengths = [self.lengths[row] for row in rows]
+        index = np.concatenate(
+            [
+                np.arange(self._start[r], self._start[r] + n)
+                for r, n in zip(rows, lengths, strict=True)
+            ]
+        )
+        found = self.store.read(site, index, dtype)
+        out = torch.zeros(len(rows), _padded(lengths), found.shape[1], dtype=dtype)
+        start = 0
+        for i, length in enumerate(lengths):
+            out[i, :length] = found[start : start + length]
+            start += length
+        return out.to(self.device)
+
+
+def _padded(lengths: Sequence[int]) -> int:
+    return -(-(max(lengths) - 1) // 64) * 64 + 1
+
+
+class TargetOdds:
+    """The target's next-token distribution over some of its tokens, from its last stream.
+
+    Args:
+        lens: the target.
+        ids: the tokens it is restricted to.
+
+    Raises:
+        SwitchSDError: a model whose logits are not its unembedding of its final norm.
+    """
+
+    def __init__(self, lens: Lens, ids: Int[Tensor, " vocab"]) -> None:
+        self.site = f"blocks.{lens.n_layers - 1}.hook_resid_post"
+        self._norm = final_norm(lens)
+        self._weight = lens.model.get_output_embeddings().weight.detach()[ids]
+        _check(lens, self, ids)
+
+    def logits(self, stream: Float[Tensor, "... d"]) -> Float[Tensor, "... vocab"]:
+        """Logits from what leaves the last layer."""
+        return self._norm(stream.to(self._weight.dtype)) @ self._weight.T
+
+    @torch.no_grad()
+    def __call__(self, stream: Float[Tensor, "... d"]) -> Float[Tensor, "... vocab"]:
+        """Probabilities, in the dtype of the weights."""
+        rows = self._norm(stream.to(self._weight.dtype)).flatten(0, -2)
+        odds = rows.new_empty(len(rows), len(self._weight))
+        for block, out in zip(rows.split(_ROWS), odds.split(_ROWS), strict=True):
+            torch.softmax(torch.mm(block, self._weight.T), -1, out=out)
+        return odds.view(*stream.shape[:-1], -1)
+
+
+def final_norm(lens: Lens) -> torch.nn.Module:
+    """The norm between a model's last layer and its unembedding.
+
+    Raises:
+        SwitchSDError: it is under none of the usual names.
+    """
+    for name in ("norm", "ln_f", "final_layer_norm", "final_layernorm"):
+        module = getattr(lens.model.base_model, name, None)
+        if module is not None:
+            return module
+    raise SwitchSDError(f"{lens.name}: no final norm found; drafts cannot be trained for it")
+
+
+def _check(lens: Lens, odds: TargetOdds, ids: Tensor) -> None:
+    tokens = torch.arange(1, 9, device=lens.device)[None] % lens.d_vocab
+    found = lens.forward(tokens, sites=[odds.site])
+    assert found.logits is not None
+    true = found.logits[0][:, ids].float()
+    error = (odds.logits(found.streams[odds.site][0]).float() - true).abs().max() / true.abs().max()
+    if not error < 0.05:
+        raise SwitchSDError(
+            f"{lens.name}: its logits are not its unembedding of its final norm (scaled or capped "
+            "logits?); drafts cannot be trained for it"
+        )
