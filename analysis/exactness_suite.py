@@ -10,8 +10,6 @@ from typing import Any
 
 import pandas as pd
 
-from ..data.benchmarks import load_benchmark
-from ..data.chat import chat_ids
 from ..decoding.drafters.draft_card import Kind
 from ..decoding.drafters.draft_model import DraftModel
 from ..decoding.drafters.eagle3 import Eagle3, TreeShape
@@ -27,13 +25,13 @@ from ..decoding.shipped import (
     weights_digest,
 )
 from ..errors import SwitchSDError
-from ..probing.completions import complete
 from ..probing.copy_probe import CopyProbe
 from ..probing.lens import Lens
 from ..progress import Progress, silent
 from ..runs import Run
 from .exactness import greedy_rows, greedy_table, noisy_copy
 from .exactness_tiny import TinyParts
+from .prompts import benchmark_prompts
 
 BENCHMARKS = ("humaneval", "math500", "cnndm", "mt_redundant")
 COPYING = ("pld", "copyspec", "suffix", "switchsd", "bandit-ucb")
@@ -77,21 +75,10 @@ def real_prompts(
         data_dir: where the benchmark files are (`data.load_benchmark`).
         names: benchmarks.
     """
-    prompts: dict[str, list[int]] = {}
     share = -(-count // len(names))
+    prompts: dict[str, list[int]] = {}
     for name in names:
-        bench = load_benchmark(name, data_dir=data_dir, limit=share)
-        first = [chat_ids(lens.tokenizer, turns[:1]) for turns in bench["turns"]]
-        answers: dict[int, list[int]] = {}
-        if (bench["turns"].map(len) > 1).any():
-            for indices, completions in complete(lens, first, max_new_tokens=128):
-                answers |= dict(zip(indices, completions, strict=True))
-        for i, (prompt_id, turns) in enumerate(
-            zip(bench["prompt_id"], bench["turns"], strict=True)
-        ):
-            said = lens.tokenizer.decode(answers.get(i, []), skip_special_tokens=True)
-            ids = chat_ids(lens.tokenizer, turns[:2], [said]) if len(turns) > 1 else first[i]
-            prompts[str(prompt_id)] = ids
+        prompts |= benchmark_prompts(lens, name, limit=share, data_dir=data_dir)
     return dict(list(prompts.items())[:count])
 
 

@@ -19,6 +19,9 @@ from .draft_commands import draft_app
 from .generate_command import generate_command
 from .options import DEFAULT, Device, Dtype, Model, load_lens
 from .probe_commands import probe_app
+from .profile_command import profile_command
+from .replay_command import replay_command
+from .trace_command import trace_command
 
 _INTERRUPTED = 130
 
@@ -71,6 +74,9 @@ def demo(
 
 
 app.command(name="generate")(generate_command)
+app.command(name="trace")(trace_command)
+app.command(name="profile")(profile_command)
+app.command(name="replay")(replay_command)
 
 
 @app.command()

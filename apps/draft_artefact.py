@@ -74,9 +74,9 @@ def _card(kind: Kind, lens: Lens, about: Mapping[str, Any]) -> str:
         "",
         "## Data",
         "",
-        f"{about['texts']:,} completions by the target itself with their prompts, "
-        f"{about['tokens']:,} tokens (`{about['file']}`). The figures below are from "
-        f"{about['held_out_texts']} greedy completions that share no passage with them.",
+        f"{about['texts']:,} texts, {about['tokens']:,} tokens, of {_files(about['files'])}. The "
+        f"figures below are from {about['held_out_texts']} greedy completions of the first that "
+        "share no passage with what was trained on.",
         "",
         "## Training",
         "",
@@ -97,3 +97,9 @@ def _card(kind: Kind, lens: Lens, about: Mapping[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _files(names: Sequence[str]) -> str:
+    first, *more = (f"`{name}`" for name in names)
+    own = f"{first} (the target's own completions with their prompts)"
+    return f"{own} and {', '.join(more)}" if more else own

@@ -25,7 +25,14 @@ draft_app.add_typer(train_app, name="train")
 draft_app.command(name="eval")(eval_command)
 
 Texts = Annotated[
-    Path, typer.Option(help="Parquet of the model's completions, as `draft distill` writes it.")
+    list[Path],
+    typer.Option(
+        help="Parquet of the model's completions, as `draft distill` writes it; given again, more "
+        "of them, or what `draft gather` writes."
+    ),
+]
+StartFrom = Annotated[
+    Path | None, typer.Option(help="Folder of a draft to go on from; the target's own layers.")
 ]
 Out = Annotated[Path | None, typer.Option(help="Folder of the draft; RUN/draft if left out.")]
 DraftVocab = Annotated[int | None, typer.Option(help="Tokens the draft can propose.")]
@@ -76,6 +83,7 @@ def train_eagle3(
     store_dtype: StoreDtype = "bfloat16",
     features: Features = None,
     learning_curve: Curve = False,
+    start_from: StartFrom = None,
     licence: Licence = "",
     seed: Seed = 0,
     model: Model = DEFAULT,
@@ -112,6 +120,7 @@ def train_sps(
     store_dtype: StoreDtype = "bfloat16",
     features: Features = None,
     learning_curve: Curve = False,
+    start_from: StartFrom = None,
     licence: Licence = "",
     seed: Seed = 0,
     model: Model = DEFAULT,
@@ -178,29 +187,57 @@ def distill(
     console.print(f"{len(texts)} completions, {tokens:,} tokens: {out}", soft_wrap=True)
 
 
+@draft_app.command()
+def gather(
+    folders: Annotated[
+        list[Path], typer.Option("--folder", help="Searched for source and text files; may repeat.")
+    ],
+    out: Annotated[Path, typer.Option(help="Parquet file to write.")],
+    tokens: Annotated[int, typer.Option(help="How many, about.")] = 1_000_000,
+    piece: Annotated[int, typer.Option(help="Tokens of each text.")] = 320,
+    seed: Annotated[int, typer.Option(help="Of the choice.")] = 0,
+    model: Model = DEFAULT,
+) -> None:
+    """Pieces of files that are at hand, as further texts to train on beside a model's own."""
+    from ..decoding.training.gather import gather as collect
+    from ..runs import write_parquet
+
+    if out.exists():
+        raise SwitchSDError(f"{out} is there already: choose another file")
+    lens = load_lens(model, "cpu", "bfloat16")
+    with progress_bars() as progress:
+        texts = collect(lens, folders, tokens=tokens, piece=piece, seed=seed, progress=progress)
+    write_parquet(out, texts)
+    count = int(texts["completion_ids"].map(len).sum())
+    console.print(f"{len(texts)} texts, {count:,} tokens: {out}", soft_wrap=True)
+
+
 def _train(kind: Kind, options: dict[str, Any]) -> None:
     from ..decoding.training.loop import Schedule
     from .draft_training import Plan, train_draft
 
     names = ("passes", "lr", "batch_tokens", "check_every", "patience", "seed")
+    texts = tuple(options["texts"])
+    for file in texts:
+        if not file.is_file():
+            raise SwitchSDError(f"{file} does not exist: make it with `switchsd draft distill`")
     plan = Plan(
         kind,
+        texts,
         schedule=Schedule(**_named({name: options[name] for name in names})),
         **{
             name: options[name]
             for name in (
-                "texts",
                 "held_out",
                 "store_dtype",
                 "features",
                 "learning_curve",
                 "licence",
+                "start_from",
             )
         },
     )
     model, device, dtype, run = (options[name] for name in ("model", "device", "dtype", "run"))
-    if not plan.texts.is_file():
-        raise SwitchSDError(f"{plan.texts} does not exist: make it with `switchsd draft distill`")
     lens = load_lens(model, device, native_dtype(device) if dtype == "auto" else dtype)
     try:
         with progress_bars() as progress:

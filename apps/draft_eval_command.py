@@ -7,12 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import SwitchSDError
 from .console import console, errors, progress_bars
+from .draft_options import (
+    draft_digests,
+    draft_folders,
+    open_draft_model,
+    open_head,
+    tree_shape,
+)
 from .options import DEFAULT, Device, Model, load_lens
 
 if TYPE_CHECKING:
-    from ..probing.lens import Lens
+    pass
 
 
 def eval_command(
@@ -46,19 +52,19 @@ def eval_command(
     from ..analysis.draft_eval import SETS, DraftEval, Drafts, run_draft_eval
     from ..analysis.draft_measures import eval_table
     from ..analysis.tables import to_markdown
-    from ..decoding.shipped import weights_digest, weights_mib
+    from ..decoding.shipped import weights_mib
     from .generate_command import find_probe
 
     config = DraftEval(
-        prompts, max_new_tokens, tuple(bench or SETS), _shape(tree)
+        prompts, max_new_tokens, tuple(bench or SETS), tree_shape(tree)
     )  # refused before the model loads
     lens = load_lens(model, device, native_dtype(device) if dtype == "auto" else dtype)
-    folders = _folders(lens, eagle3, sps)
+    folders = draft_folders(lens, eagle3, sps)
     drafts = Drafts(
-        head=_load(lens, folders.get("eagle3"), "eagle3"),
-        model=_load(lens, folders.get("sps"), "sps"),
-        files={name: weights_digest(folder) for name, folder in folders.items()},
-        sizes={name: weights_mib(folder) for name, folder in folders.items()},
+        head=open_head(lens, folders.get("eagle3")),
+        model=open_draft_model(lens, folders.get("sps")),
+        files=draft_digests(folders),
+        sizes={name: weights_mib(folder) for name, folder in folders.items() if folder.is_dir()},
         learning_curve=_learning_curve(folders.get("eagle3")),
     )
     found = find_probe(lens, probe, required=False)
@@ -86,46 +92,6 @@ def native_dtype(device: str) -> str:
     return (
         "bfloat16" if any(able.get(f) for f in ("avx512_bf16", "amx_bf16", "bf16")) else "float32"
     )
-
-
-def _shape(tree: str) -> Any:
-    from ..decoding.drafters.eagle3 import TreeShape
-
-    try:
-        total, depth, top_k = (int(part) for part in tree.split("/"))
-    except ValueError as error:
-        raise SwitchSDError(f"--tree {tree}: give total/depth/top_k, as in 20/4/4") from error
-    return TreeShape(total, depth, top_k)
-
-
-def _folders(lens: Lens, eagle3: Path | None, sps: Path | None) -> dict[str, Path]:
-    """Where the drafts lie, by kind; the shipped ones where none is named."""
-    from ..decoding.shipped import find_shipped
-
-    found = {
-        "eagle3": eagle3 or find_shipped(lens, "eagle3"),
-        "sps": sps or find_shipped(lens, "sps"),
-    }
-    return {kind: folder for kind, folder in found.items() if folder is not None}
-
-
-def _load(lens: Lens, folder: Path | None, kind: str) -> Any:
-    """The head or the draft model in a folder; any model that loads will do for sps."""
-    from ..decoding.drafters.eagle3_checkpoint import load_head
-    from ..decoding.neural import read_draft
-    from ..probing.lens import Lens
-
-    if folder is None:
-        errors.print(f"no {kind} draft for {lens.name}: it is left out", soft_wrap=True)
-        return None
-    if kind == "eagle3":
-        return load_head(folder, lens)
-    draft = read_draft(folder, lens)
-    if draft is None:
-        draft = load_lens(str(folder), str(lens.device), lens.dtype)
-    if not isinstance(draft, Lens):
-        raise SwitchSDError(f"{folder} holds an EAGLE-3 head: name it with --eagle3")
-    return draft
 
 
 def _learning_curve(folder: Path | None) -> list[dict[str, float]]:

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Protocol
 
 import torch
 
-from ..decoding.drafters.draft_checkpoint import save_draft
-from ..decoding.drafters.eagle3_checkpoint import save_head
+from ..decoding.drafters.draft_checkpoint import load_draft, save_draft
+from ..decoding.drafters.eagle3_checkpoint import load_head, save_head
 from ..decoding.drafters.eagle3_head import fused_sites
 from ..decoding.training.eagle3 import Eagle3Recipe, Eagle3Task, frequent_tokens, warm_head
 from ..decoding.training.features import TextFeatures
@@ -40,6 +40,9 @@ class Kind(Protocol):
 
     def task(self, lens: Lens, data: TextFeatures, rows: Sequence[int]) -> Any:
         """A draft at its start and what it is trained to do, for texts `rows`."""
+
+    def start_from(self, task: Any, folder: Path, lens: Lens) -> None:
+        """Give a task the weights of a finished draft."""
 
     def save(self, task: Any, folder: Path, lens: Lens, about: Mapping[str, Any]) -> None:
         """Write the draft in half precision."""
@@ -78,6 +81,17 @@ class Eagle3Kind:
         vocabulary = frequent_tokens(texts, self.recipe.draft_vocab_size, lens.d_vocab)
         return Eagle3Task(warm_head(lens, self.recipe, vocabulary), lens, data, self.recipe)
 
+    def start_from(self, task: Eagle3Task, folder: Path, lens: Lens) -> None:
+        """Its vocabulary comes from the texts: a head for other tokens is refused."""
+        head = load_head(folder, lens)
+        _refuse_other(folder, head, task.model)
+        if not torch.equal(head.target_ids, task.model.target_ids):
+            raise SwitchSDError(
+                f"{folder} drafts other tokens than the ones frequent in these texts: name the "
+                "texts it was trained on first"
+            )
+        task.model.load_state_dict(head.state_dict())
+
     def save(self, task: Eagle3Task, folder: Path, lens: Lens, about: Mapping[str, Any]) -> None:
         """In the published layout."""
         save_head(task.model.to(HALF), folder, target=lens, about=about)
@@ -107,9 +121,26 @@ class SpsKind:
         vocabulary = frequent_tokens(texts, self.recipe.draft_vocab_size, lens.d_vocab)
         return SpsTask(warm_draft(lens, self.recipe, vocabulary), lens, data, self.recipe)
 
+    def start_from(self, task: SpsTask, folder: Path, lens: Lens) -> None:
+        """The layers and the final norm."""
+        draft = load_draft(folder, lens).model
+        theirs = {name: draft.state_dict()[name] for name, _ in task.draft.named_parameters()}
+        _refuse_other(folder, draft, task.draft)
+        with torch.no_grad():
+            for name, weight in task.draft.named_parameters():
+                if weight.requires_grad:
+                    weight.copy_(theirs[name])
+
     def save(self, task: SpsTask, folder: Path, lens: Lens, about: Mapping[str, Any]) -> None:
         """Without the embeddings, which are the target's."""
         save_draft(task.draft, folder, target=lens, about=dict(about), dtype="bfloat16")
+
+
+def _refuse_other(folder: Path, theirs: torch.nn.Module, mine: torch.nn.Module) -> None:
+    """Raise unless both have the same parameters."""
+    shapes = [{name: w.shape for name, w in m.named_parameters()} for m in (theirs, mine)]
+    if shapes[0] != shapes[1]:
+        raise SwitchSDError(f"{folder} holds a draft of another shape than the recipe's")
 
 
 def _check_vocabulary(size: int, lens: Lens) -> None:

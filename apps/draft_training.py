@@ -19,6 +19,8 @@ import numpy as np
 import pandas as pd
 import torch
 
+from ..decoding.drafters.draft_card import read_card
+from ..decoding.shipped import weights_digest
 from ..decoding.training.features import TextFeatures
 from ..decoding.training.loop import train
 from ..errors import SwitchSDError
@@ -53,9 +55,11 @@ def train_draft(
         f"{len(split.checked)} held-out greedy ones to check on"
     )
     features = plan.features or run.path / "features"
-    data = _capture(run, lens, plan, split.texts, features, progress, say)
+    data = _capture(run, lens, plan, split, features, progress, say)
     torch.manual_seed(plan.schedule.seed)
     task = plan.kind.task(lens, data, split.train)
+    if plan.start_from is not None:
+        plan.kind.start_from(task, plan.start_from, lens)
     history = train(
         task, data.lengths, split.train, split.checked, plan.schedule, run.path / "state",
         progress=progress, say=say,
@@ -104,6 +108,7 @@ def _start(lens: Lens, plan: Plan, split: Split, path: Path, command: str, say: 
         "recipe": asdict(plan.kind.recipe),
         "schedule": asdict(plan.schedule),
         "held_out": plan.held_out,
+        "start_from": None if plan.start_from is None else weights_digest(plan.start_from),
         "store_dtype": plan.store_dtype,
     }
     before = Run(path).manifest() if Run(path).exists() else {}
@@ -122,26 +127,33 @@ def _capture(
     run: Run,
     lens: Lens,
     plan: Plan,
-    texts: pd.DataFrame,
+    split: Split,
     folder: Path,
     progress: Progress,
     say: Say,
 ) -> TextFeatures:
-    sites = plan.kind.sites(lens)
-    there = (folder / "manifest.json").is_file() and open_store(folder, partial=True).complete
-    if not there:
-        needed = planned_store_bytes(lens, texts, sites, plan.store_dtype, whole=True)
-        say(f"the target's streams on all texts take {needed / 1e9:.2f} GB in {folder}")
-    began = time.monotonic()
-    try:
-        store = capture(
-            lens, texts, sites, folder, store_dtype=plan.store_dtype, whole=True, progress=progress
-        )
-    finally:
+    """The streams, in `folder`, or where there are several files in one folder for each."""
+    sites, start, stores = plan.kind.sites(lens), 0, []
+    for file, count in zip(plan.texts, split.files, strict=True):
+        texts = split.texts.iloc[start : start + count].reset_index(drop=True)
+        own = folder / file.stem if len(split.files) > 1 else folder
+        there = (own / "manifest.json").is_file() and open_store(own, partial=True).complete
         if not there:
-            spent = run.metrics().get("capture_seconds", 0.0) + time.monotonic() - began
-            run.update_metrics(capture_seconds=spent)
-    return TextFeatures(texts, store, lens.device)
+            needed = planned_store_bytes(lens, texts, sites, plan.store_dtype, whole=True)
+            say(f"the target's streams on the texts take {needed / 1e9:.2f} GB in {own}")
+        began = time.monotonic()
+        try:
+            store = capture(
+                lens, texts, sites, own, store_dtype=plan.store_dtype, whole=True,
+                progress=progress,
+            )  # fmt: skip
+        finally:
+            if not there:
+                spent = run.metrics().get("capture_seconds", 0.0) + time.monotonic() - began
+                run.update_metrics(capture_seconds=spent)
+        stores.append(store)
+        start += count
+    return TextFeatures(split.texts, stores, lens.device)
 
 
 def _curve(
@@ -186,7 +198,8 @@ def _about(plan: Plan, run: Run, lens: Lens) -> dict[str, Any]:
     """What the card says beside the figures."""
     manifest = run.manifest()
     return {
-        "file": plan.texts.name,
+        "files": [file.name for file in plan.texts],
+        "start_from": None if plan.start_from is None else read_card(plan.start_from),
         "recipe": asdict(plan.kind.recipe),
         "schedule": asdict(plan.schedule),
         "dtype": lens.dtype,

@@ -7,10 +7,11 @@ nothing, so that the arms are compared on the steps where both could be played.
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, Self
 
 from ..errors import SwitchSDError
 from .gates import Observation, Outcome, Path
@@ -71,6 +72,22 @@ class _Bandit:
         self.plays[self._chosen] += 1
         self._learn(self._chosen, gained)
         self._chosen = None
+
+    @property
+    def needs_clock(self) -> bool:
+        """Whether it learns from the seconds that a step's outcome holds."""
+        return self.reward == "throughput" and self._seconds is None
+
+    def by_throughput(self, seconds: Callable[[Outcome], float] | None = None) -> Self:
+        """The same gate, new, rewarded by tokens per second.
+
+        Args:
+            seconds: of a step, as `LatencyProfile.seconds` gives them; the outcome's own if None.
+        """
+        gate = copy.copy(self)
+        gate.reward, gate._seconds = "throughput", seconds
+        gate.reset()
+        return gate
 
     @property
     def _round(self) -> int:

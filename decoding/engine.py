@@ -249,8 +249,8 @@ class Decoding:
     def _step(self, number: int, generated: int) -> Step:
         begin = self._clock()
         budget = self.max_new_tokens - generated
-        # the last token of a step is the bonus, so a draft never needs the whole budget
-        limit = min(budget - 1, self.lens.n_ctx - len(self.committed))
+        # the last token of a step is the bonus, so a draft never needs all the room there is
+        limit = min(budget, self.lens.n_ctx - len(self.committed)) - 1
         score = self.trace.scores[-1] if self.trace.scores else None
         draft = self.policy.draft(
             self.committed,
@@ -289,7 +289,11 @@ class Decoding:
             verify_ms=1e3 * (verified - drafted),
             overhead_ms=1e3 * (end - verified),
         )
-        self.policy.gate.observe(Outcome(draft.path, step.accepted, step.emitted, end - begin))
+        self.policy.gate.observe(
+            Outcome(
+                draft.path, step.accepted, step.emitted, end - begin, step.proposed, step.position
+            )
+        )
         return step
 
     def _forward(self, tree: DraftTree) -> tuple[Tensor, dict[str, Tensor]]:

@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
 from ..errors import SwitchSDError
 
 Path = Literal["copy", "neural"]
@@ -33,6 +36,23 @@ class Observation:
 
 
 @dataclass(frozen=True)
+class Columns:
+    """`Observation` at many positions at once, as a trace has it.
+
+    Attributes:
+        committed: number of committed tokens.
+        has_candidate: whether the context offers anything to copy.
+        match_length: length of the newest candidate's match (0: none).
+        score: the probe's score; NaN where there is none.
+    """
+
+    committed: Int[np.ndarray, " row"]
+    has_candidate: Bool[np.ndarray, " row"]
+    match_length: Int[np.ndarray, " row"]
+    score: Float[np.ndarray, " row"]
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What a step gave, for gates that learn.
 
@@ -41,16 +61,24 @@ class Outcome:
         accepted: accepted draft tokens.
         emitted: accepted + bonus.
         seconds: the step's time.
+        proposed: draft tokens verified (tree nodes).
+        committed: committed tokens before the step.
     """
 
     path: Path
     accepted: int
     emitted: int
     seconds: float
+    proposed: int = 0
+    committed: int = 0
 
 
 class Gate(Protocol):
-    """Decides a path each step."""
+    """Decides a path each step.
+
+    A gate without memory may also have `decide_many(columns)`: True where it copies. Replay then
+    asks once for a whole trace; its `reset` and `observe` must do nothing.
+    """
 
     def reset(self) -> None:
         """Forget the last prompt."""
@@ -77,6 +105,10 @@ class NeuralGate(_Memoryless):
         """Always neural."""
         return "neural"
 
+    def decide_many(self, seen: Columns) -> Bool[np.ndarray, " row"]:
+        """True nowhere."""
+        return np.zeros(len(seen.committed), dtype=bool)
+
 
 class CopyGate(_Memoryless):
     """Copies whenever the context offers a candidate (PLD, CopySpec)."""
@@ -84,6 +116,10 @@ class CopyGate(_Memoryless):
     def decide(self, seen: Observation) -> Path:
         """Copy if there is something to copy."""
         return "copy" if seen.has_candidate else "neural"
+
+    def decide_many(self, seen: Columns) -> Bool[np.ndarray, " row"]:
+        """True where there is something to copy."""
+        return seen.has_candidate.astype(bool)
 
 
 class ProbeGate(_Memoryless):
@@ -105,3 +141,10 @@ class ProbeGate(_Memoryless):
         """Copy on intent and opportunity."""
         wants = seen.score is not None and seen.score >= self.tau
         return "copy" if wants and seen.has_candidate else "neural"
+
+    def decide_many(self, seen: Columns) -> Bool[np.ndarray, " row"]:
+        """True on intent and opportunity.
+
+        Compared in float64, as `decide` does: numpy would round τ to the scores' own precision.
+        """
+        return (seen.score.astype(np.float64) >= self.tau) & seen.has_candidate

@@ -79,7 +79,7 @@ def texts_file(target: Lens, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def plan(texts_file: Path) -> Plan:
-    return Plan(EAGLE3, texts_file, QUICK, held_out=0.15, store_dtype="float32")
+    return Plan(EAGLE3, (texts_file,), QUICK, held_out=0.15, store_dtype="float32")
 
 
 def run_training(lens: Lens, plan: Plan, path: Path, out: Path | None = None, **hooks: Any) -> Any:
@@ -319,7 +319,7 @@ def test_card_holds_the_figures_of_the_weights_on_disk(
 ) -> None:
     run = run_training(target, plan, tmp_path / "run")
     split = read_split(target, plan)
-    data = TextFeatures(split.texts, open_store(run.path / "features"), target.device)
+    data = TextFeatures(split.texts, [open_store(run.path / "features")], target.device)
     head = load_head(run.path / "draft", target)
     shares = Eagle3Task(head, target, data, EAGLE3.recipe).evaluate(split.checked)
     assert shares == pytest.approx(run.metrics()["accepted_per_position"])
@@ -410,9 +410,9 @@ def test_texts_that_teach_nothing_right_are_refused(
     target: Lens, plan: Plan, tmp_path: Path, change: Any, message: str
 ) -> None:
     file = tmp_path / "texts.parquet"
-    change(read_parquet(plan.texts)).to_parquet(file)
+    change(read_parquet(plan.texts[0])).to_parquet(file)
     with pytest.raises(SwitchSDError, match=message):
-        run_training(target, replace(plan, texts=file), tmp_path / "run")
+        run_training(target, replace(plan, texts=(file,)), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

@@ -21,7 +21,8 @@ from switchsd.analysis.draft_measures import (
     speed_ratio,
     with_loops,
 )
-from switchsd.apps.draft_eval_command import _learning_curve, _shape, native_dtype
+from switchsd.apps.draft_eval_command import _learning_curve, native_dtype
+from switchsd.apps.draft_options import tree_shape
 from switchsd.decoding.drafters.draft_card import write_card
 from switchsd.decoding.drafters.eagle3 import TreeShape
 from switchsd.decoding.drafters.eagle3_head import random_head
@@ -215,8 +216,8 @@ def test_what_is_missing_is_left_out_or_named(tiny: Callable[..., Lens], tmp_pat
         DraftEval(prompts=0)
     for bad in ("20", "20/4", "a/b/c"):
         with pytest.raises(SwitchSDError, match="total/depth/top_k"):
-            _shape(bad)
-    assert _shape("60/5/10") == TreeShape(60, 5, 10)
+            tree_shape(bad)
+    assert tree_shape("60/5/10") == TreeShape(60, 5, 10)
 
 
 def test_the_learning_curve_comes_from_the_card(tiny: Callable[..., Lens], tmp_path: Path) -> None:

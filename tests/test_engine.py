@@ -8,8 +8,9 @@ import pytest
 import torch
 from switchsd import SwitchSDError
 from switchsd.analysis.exactness import noisy_copy
+from switchsd.decoding.drafters.draft_model import DraftModel
 from switchsd.decoding.engine import Decoding, generate
-from switchsd.decoding.gates import ProbeGate
+from switchsd.decoding.gates import NeuralGate, ProbeGate
 from switchsd.decoding.policies import POLICIES, Options, Policy
 from switchsd.decoding.sampling import Sampling
 from switchsd.decoding.tree import DraftTree
@@ -145,6 +146,22 @@ def test_ends_at_eos_and_at_the_budget(tiny: Callable[..., Lens], policy: str) -
         assert got.ids == truth[: first + 1]
         assert got.trace.finish == "eos"
         assert got.trace.generated == got.ids
+
+
+@pytest.mark.parametrize("length", range(30, 39))
+def test_the_context_ends_where_it_does_without_a_draft(
+    tiny: Callable[..., Lens], length: int
+) -> None:
+    lens = tiny("llama", max_position_embeddings=40)
+    prompt = [3 + i % 7 for i in range(length)]
+    whole = generate(lens, prompt, "vanilla", max_new_tokens=64, eos_ids=())
+    assert len(prompt) + len(whole.ids) == 40
+    perfect = DraftModel(noisy_copy(lens, noise=0.0), lens, gamma=4)  # always accepted
+    drafted = generate(
+        lens, prompt, Policy("sps", NeuralGate(), None, perfect), max_new_tokens=64, eos_ids=()
+    )
+    assert drafted.ids == whole.ids
+    assert drafted.trace.finish == whole.trace.finish == "context"
 
 
 def test_context_limit_is_reached_cleanly(tiny: Callable[..., Lens]) -> None:

@@ -7,11 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from switchsd import SwitchSDError
 from switchsd.decoding.training import loop
 from switchsd.decoding.training.loop import Schedule, train
+from switchsd.decoding.training.texts import token_batches
 from switchsd.probing.lens import Lens
 from tiny_training import eagle3_task, features, greedy_texts
 from torch import Tensor, nn
@@ -118,6 +120,28 @@ def test_every_text_comes_once_a_pass(tmp_path: Path) -> None:
     assert task.rows[:half] != task.rows[half:]
     assert history[-1]["step"] == len(task.rows)
     assert history[-1]["tokens"] == 2 * sum(LENGTHS[row] for row in ROWS)
+
+
+def test_passes_of_unequal_length_go_on_into_each_other(tmp_path: Path) -> None:
+    lengths = np.random.default_rng(4).integers(5, 60, 40).tolist()
+    sizes = [len(token_batches(lengths, ROWS, 130, seed)) for seed in range(4)]
+    assert len(set(sizes)) > 1  # else this shows nothing
+    schedule = replace(SCHEDULE, passes=4, batch_tokens=130, check_every=1)
+    whole = Regression()
+    train(whole, lengths, ROWS, HELD_OUT, schedule, tmp_path / "whole")
+    assert len(whole.rows) == 4 * sizes[0]
+    for number in range(3):
+        part = whole.rows[sum(sizes[:number]) : sum(sizes[: number + 1])]
+        assert sorted(row for batch in part for row in batch) == ROWS
+    for stop in (sizes[0], sum(sizes[:2]), sum(sizes[:3])):
+        first, second = Regression(), Regression()
+        with pytest.raises(KeyboardInterrupt):
+            train(
+                first, lengths, ROWS, HELD_OUT, schedule, tmp_path / f"{stop}",
+                progress=stop_after(stop),
+            )  # fmt: skip
+        train(second, lengths, ROWS, HELD_OUT, schedule, tmp_path / f"{stop}")
+        assert second.rows == whole.rows[stop - 1 :]  # the step it died in was not kept
 
 
 def test_ends_with_the_weights_that_did_best(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def features(lens: Lens, texts: pd.DataFrame, folder: Path) -> TextFeatures:
     last = f"blocks.{lens.n_layers - 1}.hook_resid_post"
     sites = dict.fromkeys([*fused_sites(lens.n_layers, RECIPE.aux_layers), last])
     store = capture(lens, texts, list(sites), folder, store_dtype="float32", whole=True)
-    return TextFeatures(texts, store, lens.device)
+    return TextFeatures(texts, [store], lens.device)
 
 
 def eagle3_task(lens: Lens, data: TextFeatures, recipe: Eagle3Recipe = RECIPE) -> Eagle3Task:

@@ -47,7 +47,12 @@ class Eagle3Recipe:
 
 
 def frequent_tokens(texts: pd.DataFrame, size: int, d_vocab: int) -> Int[Tensor, " size"]:
-    """The tokens that completions hold most often, prompts breaking ties, in order of their ids."""
+    """The tokens that completions hold most often, prompts breaking ties, in order of their ids.
+
+    Texts that nobody generated (no temperature) do not count where there are others.
+    """
+    own = texts[texts["temperature"].notna()]
+    texts = own if len(own) else texts
     counts: Counter[int] = Counter()
     for ids in texts["completion_ids"]:
         counts.update({int(t): 1_000_000 * n for t, n in Counter(ids).items()})

@@ -40,21 +40,32 @@ class TextFeatures:
 
     Args:
         texts: prompt_ids and completion_ids.
-        store: made by `capture(…, whole=True)` on these texts.
+        stores: made by `capture(…, whole=True)`, each on the texts that follow those of the one
+            before it.
         device: where batches go.
     """
 
-    def __init__(self, texts: pd.DataFrame, store: ActivationStore, device: torch.device) -> None:
-        self.texts, self.store, self.device = texts, store, device
+    def __init__(
+        self, texts: pd.DataFrame, stores: Sequence[ActivationStore], device: torch.device
+    ) -> None:
+        self.texts, self.stores, self.device = texts, stores, device
         self.prompts: list[int] = texts["prompt_ids"].map(len).tolist()
         self._ids = [
             np.concatenate([prompt, completion]).astype(np.int64)
             for prompt, completion in zip(texts["prompt_ids"], texts["completion_ids"], strict=True)
         ]
         self.lengths: list[int] = [len(ids) for ids in self._ids]
-        rows = store.columns(["row"])["row"].to_numpy()
-        starts = np.flatnonzero(np.diff(rows, prepend=-1))
-        self._start = dict(zip(rows[starts].tolist(), starts.tolist(), strict=True))
+        self._place: dict[int, tuple[int, int]] = {}  # text → its store, and its first row there
+        for number, store in enumerate(stores):
+            before = len(self._place)
+            rows = store.columns(["row"])["row"].to_numpy()
+            starts = np.flatnonzero(np.diff(rows, prepend=-1))
+            for row, start in zip(rows[starts].tolist(), starts.tolist(), strict=True):
+                self._place[before + row] = (number, start)
+        if set(self._place) != set(range(len(texts))):
+            raise SwitchSDError(
+                f"the features are of {len(self._place)} texts where {len(texts)} are given"
+            )
 
     def batch(self, rows: Sequence[int]) -> Batch:
         """These texts' tokens."""
@@ -72,18 +83,17 @@ class TextFeatures:
     ) -> Float[Tensor, "text pos d"]:
         """A stream of these texts; zero behind their ends."""
         lengths = [self.lengths[row] for row in rows]
-        index = np.concatenate(
-            [
-                np.arange(self._start[r], self._start[r] + n)
-                for r, n in zip(rows, lengths, strict=True)
-            ]
-        )
-        found = self.store.read(site, index, dtype)
-        out = torch.zeros(len(rows), _padded(lengths), found.shape[1], dtype=dtype)
-        start = 0
-        for i, length in enumerate(lengths):
-            out[i, :length] = found[start : start + length]
-            start += length
+        width = self.stores[0].d[site]
+        out = torch.zeros(len(rows), _padded(lengths), width, dtype=dtype)
+        for number, store in enumerate(self.stores):
+            here = [i for i, row in enumerate(rows) if self._place[row][0] == number]
+            if not here:
+                continue
+            starts = [self._place[rows[i]][1] for i in here]
+            index = [np.arange(at, at + lengths[i]) for i, at in zip(here, starts, strict=True)]
+            found = store.read(site, np.concatenate(index), dtype)
+            for i, part in zip(here, found.split([lengths[i] for i in here]), strict=True):
+                out[i, : lengths[i]] = part
         return out.to(self.device)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -107,49 +108,55 @@ def train(
     seconds = history[-1]["seconds"] if history else 0.0
     tokens = history[-1]["tokens"] if history else 0
     began, running = time.monotonic(), []
-    while step < total:
-        number, index = divmod(step, per_pass)
-        batches = token_batches(lengths, rows, schedule.batch_tokens, schedule.seed + number)
-        for batch in batches[index : index + total - step]:
-            for group in optimizer.param_groups:
-                group["lr"] = schedule.lr * _rate(step, total, schedule.warmup)
-            loss = task.loss(batch, seed=step)
-            if not math.isfinite(loss.item()):
-                raise SwitchSDError(f"the loss is {loss.item()} at step {step}: try a lower lr")
-            optimizer.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(learned, schedule.clip)
-            optimizer.step()
-            running.append(loss.item())
-            tokens += sum(lengths[row] for row in batch)
-            step += 1
-            progress("training", step, total)
-            if step % schedule.check_every == 0 or step == total:
-                shares = task.evaluate(held_out)
-                history.append(
-                    {
-                        "step": step,
-                        "tokens": tokens,
-                        "seconds": seconds + time.monotonic() - began,
-                        "loss": sum(running) / len(running),
-                        "accepted": sum(shares),
-                        "accepted_per_position": shares,
-                    }
+    for batch in islice(_batches(lengths, rows, schedule, step), max(0, total - step)):
+        for group in optimizer.param_groups:
+            group["lr"] = schedule.lr * _rate(step, total, schedule.warmup)
+        loss = task.loss(batch, seed=step)
+        if not math.isfinite(loss.item()):
+            raise SwitchSDError(f"the loss is {loss.item()} at step {step}: try a lower lr")
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(learned, schedule.clip)
+        optimizer.step()
+        running.append(loss.item())
+        tokens += sum(lengths[row] for row in batch)
+        step += 1
+        progress("training", step, total)
+        if step % schedule.check_every == 0 or step == total:
+            shares = task.evaluate(held_out)
+            history.append(
+                {
+                    "step": step,
+                    "tokens": tokens,
+                    "seconds": seconds + time.monotonic() - began,
+                    "loss": sum(running) / len(running),
+                    "accepted": sum(shares),
+                    "accepted_per_position": shares,
+                }
+            )
+            running = []
+            state.save(step, history)
+            if say is not None:
+                last = history[-1]
+                say(
+                    f"step {step}/{total}  {last['seconds']:.0f} s  loss {last['loss']:.3f}  "
+                    f"accepted {last['accepted']:.3f}  "
+                    + " ".join(f"{share:.3f}" for share in shares)
                 )
-                running = []
-                state.save(step, history)
-                if say is not None:
-                    last = history[-1]
-                    say(
-                        f"step {step}/{total}  {last['seconds']:.0f} s  loss {last['loss']:.3f}  "
-                        f"accepted {last['accepted']:.3f}  "
-                        + " ".join(f"{share:.3f}" for share in shares)
-                    )
-                if _stale(history) >= schedule.patience:
-                    step = total
-                    break
+            if _stale(history) >= schedule.patience:
+                break
     state.load_best()
     return history
+
+
+def _batches(
+    lengths: Sequence[int], rows: Sequence[int], schedule: Schedule, step: int
+) -> Iterator[list[int]]:
+    """The batches of pass after pass, from a step on; passes differ by a batch or so."""
+    for number in count():
+        batches = token_batches(lengths, rows, schedule.batch_tokens, schedule.seed + number)
+        yield from batches[step:]
+        step = max(0, step - len(batches))
 
 
 def _rate(step: int, total: int, warmup: int) -> float:

@@ -1,0 +1,71 @@
+"""A policy laid over a trace: what either path would give at every row, and what it would cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from ..decoding.gates import Columns
+from ..decoding.policies import Policy
+from ..errors import SwitchSDError
+from .cost import LatencyProfile
+from .replay_paths import Candidates, Drafted, TracedDraft, copy_drafts, neural_drafts, nothing
+from .replay_time import StepTimes
+from .traced import Traced
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a policy's run over a trace depends on.
+
+    Attributes:
+        trace: the rows.
+        policy: gate and drafters.
+        candidates: what its copier offers; None without a copier.
+        copy: what a copy would give at every row.
+        neural: what the neural path would give.
+        times: what steps cost; None without a profile.
+    """
+
+    trace: Traced
+    policy: Policy
+    candidates: Candidates | None
+    copy: Drafted
+    neural: Drafted
+    times: StepTimes | None
+
+    @classmethod
+    def of(cls, trace: Traced, policy: Policy, profile: LatencyProfile | None = None) -> Plan:
+        """Lay a policy over a trace.
+
+        Raises:
+            SwitchSDError: a drafter that was not traced, a profile of another model or without the
+                policy's costs, or a gate that needs a clock and no profile.
+        """
+        candidates, copy, neural = None, nothing(trace), nothing(trace)
+        if policy.copier is not None:
+            candidates, copy = copy_drafts(trace, policy.copier)
+        draft = policy.neural
+        if draft is not None and not isinstance(draft, TracedDraft):
+            raise SwitchSDError("replay needs a TracedDraft as the policy's neural path")
+        if draft is not None:
+            neural = neural_drafts(trace, draft)
+        if profile is None and getattr(policy.gate, "needs_clock", False):
+            raise SwitchSDError("this gate learns from seconds: replay it with a latency profile")
+        times = None if profile is None else StepTimes.of(trace, policy, copy, neural, profile)
+        return cls(trace, policy, candidates, copy, neural, times)
+
+    @property
+    def columns(self) -> Columns:
+        """What the gate may know at every row."""
+        trace, none = self.trace, np.zeros(len(self.trace), dtype=np.int64)
+        matched = none if self.candidates is None else self.candidates.match_length
+        some = none.astype(bool) if self.candidates is None else self.candidates.some
+        return Columns(trace.committed, some, matched, trace.score)
+
+    def emitted(self, copies: Bool[np.ndarray, " row"]) -> Int[np.ndarray, " row"]:
+        """What a step emits at each row on the path chosen there: accepted and the bonus."""
+        accepted = np.where(copies, self.copy.accepted, self.neural.accepted)
+        return np.minimum(accepted + 1, self.trace.remaining)

@@ -1,0 +1,125 @@
+"""A policy by its name and its options, as one row of a sweep."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+
+from ..decoding.bandits import Exp3Gate, UcbGate
+from ..decoding.neural import GAMMA_EAGLE3, GAMMA_SPS
+from ..decoding.policies import Options, Policy, build_policy
+from ..errors import SwitchSDError
+from ..probing.copy_probe import CopyProbe
+from .cost import LatencyProfile
+from .replay_paths import TracedDraft
+from .traced import Traced
+
+_WITHOUT = ("vanilla", "pld")
+_NEURAL = ("sps", "eagle3", "eagle3-tree")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A policy of the registry, and what it is built from.
+
+    Attributes:
+        policy: its name.
+        W: copy candidates.
+        D: tokens of each.
+        n: tokens that have to match.
+        tau: threshold on the score; None takes the traced probe's own.
+        draft: neural path of the policies that have one: eagle3, sps or a traced tree; None: what
+            the name says, and EAGLE-3 for policies that take any; "none": one token.
+        gamma: its lookahead; 5 with EAGLE-3, 4 with a draft model if None.
+        seed: of the gates that draw.
+        reward: of the bandits; "throughput" takes its costs from the profile.
+    """
+
+    policy: str = "switchsd"
+    W: int = 1
+    D: int = 10
+    n: int = 3
+    tau: float | None = None
+    draft: str | None = None
+    gamma: int | None = None
+    seed: int = 0
+    reward: Literal["emitted", "throughput"] = "emitted"
+
+    def build(self, trace: Traced, profile: LatencyProfile | None = None) -> Policy:
+        """The policy as live decoding has it, but for the drafter, which is a traced one.
+
+        Raises:
+            SwitchSDError: options no such policy can have, or a draft that was not traced.
+        """
+        neural = self.neural(trace)
+        probe = self._probe(trace) if self.policy == "switchsd" else None
+        options = Options(self.W, self.D, self.n, neural=neural, probe=probe, seed=self.seed)
+        policy = build_policy(self.policy, options)
+        if self.reward == "throughput" and isinstance(policy.gate, (UcbGate, Exp3Gate)):
+            if profile is None:
+                raise SwitchSDError("a bandit rewarded by throughput needs a latency profile")
+            seconds = profile.seconds(*(neural.key if neural is not None else (None,)))
+            return replace(policy, gate=policy.gate.by_throughput(seconds))
+        return policy
+
+    def reduced(self) -> Setting:
+        """The same with what its policy does not read left as it is by default.
+
+        So settings that cannot differ are equal.
+        """
+        bandit = self.policy.startswith("bandit")
+        reads = {
+            "W": bandit or self.policy == "switchsd",
+            "n": bandit or self.policy in ("switchsd", "copyspec"),
+            "D": self.policy not in (*_NEURAL, "vanilla"),
+            "tau": self.policy == "switchsd",
+            "draft": self.policy not in (*_WITHOUT, "sps", "eagle3"),
+            "gamma": self.policy not in (*_WITHOUT, "eagle3-tree"),
+            "seed": self.policy == "bandit-exp3",
+            "reward": bandit,
+        }
+        kept = {name: value for name, value in asdict(self).items() if reads.get(name)}
+        if self.policy == "eagle3-tree" and not _is_tree(self.draft):
+            kept["draft"] = None
+        if _is_tree(kept.get("draft")):
+            kept["gamma"] = None
+        return Setting(self.policy, **kept)
+
+    def neural(self, trace: Traced) -> TracedDraft | None:
+        """The policy's traced draft.
+
+        Raises:
+            SwitchSDError: one that was not traced, or not the policy's kind.
+        """
+        kind = self.draft
+        if kind is None:
+            named = {"sps": "sps", "eagle3": "eagle3", "eagle3-tree": _first_tree(trace)}
+            kind = named.get(self.policy, "eagle3" if "eagle3" in trace.drafts else "none")
+        if self.policy in _WITHOUT or (kind == "none" and self.policy not in _NEURAL):
+            return None
+        if self.policy in _NEURAL and self.policy != ("eagle3-tree" if _is_tree(kind) else kind):
+            raise SwitchSDError(f"{self.policy} does not draft with {kind}: leave the draft out")
+        trace.accepted(kind)  # refuses one that was not traced
+        gamma = (GAMMA_SPS if kind == "sps" else GAMMA_EAGLE3) if self.gamma is None else self.gamma
+        return TracedDraft(kind, gamma)
+
+    def _probe(self, trace: Traced) -> CopyProbe:
+        """The traced probe without its weights: its scores are in the trace."""
+        tau = trace.tau if self.tau is None else self.tau
+        if tau is None:
+            raise SwitchSDError("the trace does not say the probe's tau: give one")
+        if np.isnan(trace.score).all():
+            raise SwitchSDError("the trace has no probe scores: switchsd cannot be replayed on it")
+        site = "blocks.0.hook_resid_post"
+        return CopyProbe(site, 0, tau, torch.zeros(0), 0.0, "traced", trace.fingerprint)
+
+
+def _first_tree(trace: Traced) -> str:
+    return next((kind for kind in trace.drafts if _is_tree(kind)), "tree_20_4_4")
+
+
+def _is_tree(kind: str | None) -> bool:
+    return kind is not None and kind.startswith("tree_")

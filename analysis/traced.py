@@ -1,0 +1,211 @@
+"""A counterfactual trace in memory: one row for every committed length at which a step can begin.
+
+Prompts follow one another in the rows, and a step ends where another can begin or where the next
+prompt starts. So a policy's run over the whole trace is one walk from row to row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float, Int
+
+from ..errors import SwitchSDError
+from .trace_run import open_trace
+
+_PROMPT_COLUMNS = ("prompt_id", "set", "ids", "n_prompt")
+_POSITION_COLUMNS = ("prompt_id", "position", "limit", "score", "gap")
+_KEPT = 256  # columns of settings that were used last
+T = TypeVar("T")
+_TRACE_AGAIN = "make it again with `switchsd trace`"
+
+
+@dataclass(frozen=True)
+class Traced:
+    """The rows of a trace and what they are read with.
+
+    Attributes:
+        prompts: prompt_id, set, ids (prompt and greedy continuation), n_prompt; one row a prompt.
+        positions: the trace's columns, prompts in the same order.
+        stops: ids that end a text; a copy does not go on behind one.
+        fingerprint: of the target.
+        tau: threshold of the probe whose scores are in; None if the trace does not say.
+        draft_vocab_size: of the EAGLE-3 head; None if the trace does not say.
+
+    Raises:
+        SwitchSDError: no prompts, missing columns, or prompts whose rows are not all there.
+    """
+
+    prompts: pd.DataFrame
+    positions: pd.DataFrame
+    stops: frozenset[int] = frozenset()
+    fingerprint: str = ""
+    tau: float | None = None
+    draft_vocab_size: int | None = None
+    _kept: dict[Hashable, tuple[Any, tuple]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    def __post_init__(self) -> None:
+        if not len(self.prompts):
+            raise SwitchSDError("the trace has no prompts: trace at least one")
+        for frame, needed in (
+            (self.prompts, _PROMPT_COLUMNS),
+            (self.positions, _POSITION_COLUMNS),
+        ):
+            missing = [name for name in needed if name not in frame]
+            if missing:
+                raise SwitchSDError(f"the trace lacks {', '.join(missing)}: {_TRACE_AGAIN}")
+        expected = np.concatenate(
+            [
+                np.arange(int(n_prompt), len(ids))
+                for ids, n_prompt in zip(self.prompts["ids"], self.prompts["n_prompt"], strict=True)
+            ]
+        )
+        if not np.array_equal(expected, self.positions["position"].to_numpy()):
+            raise SwitchSDError(f"the trace's positions are not all there: {_TRACE_AGAIN}")
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @classmethod
+    def read(cls, folder: Path) -> Traced:
+        """Read a trace's run folder.
+
+        Raises:
+            SwitchSDError: no trace, an unfinished or sampled one, or damaged tables.
+        """
+        opened = open_trace(folder)
+        about = opened.settings
+        probe, head = about["probe"] or {}, about["eagle3"] or {}
+        return cls(
+            opened.prompts,
+            opened.positions(),
+            stops=frozenset(about.get("eos_ids") or ()),
+            fingerprint=about["model"],
+            tau=probe.get("tau"),
+            draft_vocab_size=head.get("draft_vocab_size"),
+        )
+
+    @cached_property
+    def starts(self) -> Int[np.ndarray, " prompt"]:
+        """Each prompt's first row."""
+        return np.concatenate([[0], np.cumsum(self._lengths)[:-1]])
+
+    @cached_property
+    def prompt(self) -> Int[np.ndarray, " row"]:
+        """Number of each row's prompt."""
+        return np.repeat(np.arange(len(self.prompts)), self._lengths)
+
+    @cached_property
+    def committed(self) -> Int[np.ndarray, " row"]:
+        """Committed tokens before a step that begins here."""
+        return self.positions["position"].to_numpy(np.int64)
+
+    @cached_property
+    def n_prompt(self) -> Int[np.ndarray, " row"]:
+        """Tokens of each row's prompt."""
+        return self.prompts["n_prompt"].to_numpy(np.int64)[self.prompt]
+
+    @cached_property
+    def remaining(self) -> Int[np.ndarray, " row"]:
+        """Tokens of the text from here on; at least 1."""
+        return (self.starts + self._lengths)[self.prompt] - np.arange(len(self))
+
+    @cached_property
+    def limit(self) -> Int[np.ndarray, " row"]:
+        """How deep a draft may be: budget and context, as the decode loop limits it."""
+        return np.maximum(self.positions["limit"].to_numpy(np.int64), 0)
+
+    @cached_property
+    def score(self) -> Float[np.ndarray, " row"]:
+        """The probe's score at the newest processed position; NaN without one."""
+        return self.positions["score"].to_numpy(np.float64)
+
+    @cached_property
+    def gap(self) -> Float[np.ndarray, " row"]:
+        """Between the two largest logits that chose the token here."""
+        return self.positions["gap"].to_numpy(np.float64)
+
+    @cached_property
+    def texts(self) -> list[list[int]]:
+        """Ids of each prompt and its continuation."""
+        return [[int(token) for token in ids] for ids in self.prompts["ids"]]
+
+    @property
+    def drafts(self) -> tuple[str, ...]:
+        """Kinds of neural drafts it has accepted lengths of."""
+        return tuple(
+            name
+            for name in map(str, self.positions)
+            if name in ("eagle3", "sps") or (name.startswith("tree_") and name.count("_") == 3)
+        )
+
+    def accepted(self, kind: str) -> Int[np.ndarray, " row"]:
+        """Accepted length of a draft of that kind, as long as it was traced.
+
+        Raises:
+            SwitchSDError: a kind that was not traced.
+        """
+        if kind not in self.drafts:
+            raise SwitchSDError(
+                f"the trace has no draft {kind!r} (it has {', '.join(self.drafts) or 'none'}): "
+                "trace it, or choose another"
+            )
+        return self.positions[kind].to_numpy(np.int64)
+
+    def room(self, kind: str) -> Int[np.ndarray, " row"]:
+        """How deep the drafter of that kind could draft, the limit included."""
+        name = f"{'sps' if kind == 'sps' else 'eagle3'}_room"
+        room = self.limit
+        if name in self.positions:
+            room = np.clip(self.positions[name].to_numpy(np.int64), 0, room)
+        # before the second token a head has no feature to draft from
+        return room if kind == "sps" else np.where(self.committed < 2, 0, room)
+
+    def lists(self, name: str, width: int) -> Int[np.ndarray, "row candidate"]:
+        """A column of lists as a rectangle, filled with 0."""
+        column = [np.asarray(values, dtype=np.int64)[:width] for values in self.positions[name]]
+        lengths = np.array([len(values) for values in column])
+        filled = np.zeros((len(column), width), dtype=np.int64)
+        filled[np.arange(width) < lengths[:, None]] = np.concatenate(column)
+        return filled
+
+    def once(self, key: Hashable, make: Callable[[], T], *alive: object) -> T:
+        """What `make` gives, computed once for each key: settings share most of their columns.
+
+        Args:
+            key: names the value; may hold the `id` of what is in `alive`.
+            make: makes it.
+            alive: kept as long as the value is, so that its `id` stays its own.
+        """
+        found = self._kept.pop(key, None)
+        if found is None:
+            found = (make(), alive)
+        self._kept[key] = found  # the latest last
+        while len(self._kept) > _KEPT:
+            del self._kept[next(iter(self._kept))]
+        return found[0]
+
+    @cached_property
+    def _lengths(self) -> Int[np.ndarray, " prompt"]:
+        ids = self.prompts["ids"].map(len).to_numpy(np.int64)
+        return ids - self.prompts["n_prompt"].to_numpy(np.int64)
+
+
+def some_prompts(trace: Traced, keep: Bool[np.ndarray, " prompt"]) -> Traced:
+    """The trace of the prompts to keep."""
+    return Traced(
+        trace.prompts[keep].reset_index(drop=True),
+        trace.positions[keep[trace.prompt]].reset_index(drop=True),
+        trace.stops,
+        trace.fingerprint,
+        trace.tau,
+        trace.draft_vocab_size,
+    )

@@ -1,0 +1,85 @@
+"""Drafts named on the command line: the ones given, else the shipped ones, else none and said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import SwitchSDError
+from .console import errors
+from .options import load_lens
+
+if TYPE_CHECKING:
+    from ..decoding.drafters.eagle3_head import Eagle3Head
+    from ..decoding.drafters.eagle3_tree import TreeShape
+    from ..probing.lens import Lens
+
+
+def draft_folders(lens: Lens, eagle3: Path | None, sps: Path | None) -> dict[str, Path]:
+    """Where the drafts lie, by kind; the shipped ones where none is named."""
+    from ..decoding.shipped import find_shipped
+
+    found = {
+        "eagle3": eagle3 or find_shipped(lens, "eagle3"),
+        "sps": sps or find_shipped(lens, "sps"),
+    }
+    return {kind: folder for kind, folder in found.items() if folder is not None}
+
+
+def draft_digests(folders: dict[str, Path]) -> dict[str, str]:
+    """What a run knows its drafts by: a digest of the weights, or the id of one from the hub."""
+    from ..decoding.shipped import weights_digest
+
+    return {
+        kind: weights_digest(folder) if folder.is_dir() else str(folder)
+        for kind, folder in folders.items()
+    }
+
+
+def open_head(lens: Lens, folder: Path | None) -> Eagle3Head | None:
+    """The EAGLE-3 head in a folder; without one None, and said."""
+    from ..decoding.drafters.eagle3_checkpoint import load_head
+
+    if folder is None:
+        _left_out(lens, "eagle3")
+        return None
+    return load_head(folder, lens)
+
+
+def open_draft_model(lens: Lens, folder: Path | None) -> Lens | None:
+    """The draft model in a folder (any model that loads will do); without one None, and said.
+
+    Raises:
+        SwitchSDError: a damaged draft, one for another target, or an EAGLE-3 head.
+    """
+    from ..decoding.neural import read_draft
+    from ..probing.lens import Lens
+
+    if folder is None:
+        _left_out(lens, "sps")
+        return None
+    draft: Any = read_draft(folder, lens)
+    if draft is None:
+        draft = load_lens(str(folder), str(lens.device), lens.dtype)
+    if not isinstance(draft, Lens):
+        raise SwitchSDError(f"{folder} holds an EAGLE-3 head: name it with --eagle3")
+    return draft
+
+
+def tree_shape(text: str) -> TreeShape:
+    """The shape written total/depth/top_k.
+
+    Raises:
+        SwitchSDError: something else, or numbers out of range.
+    """
+    from ..decoding.drafters.eagle3_tree import TreeShape
+
+    try:
+        total, depth, top_k = (int(part) for part in text.split("/"))
+    except ValueError as error:
+        raise SwitchSDError(f"--tree {text}: give total/depth/top_k, as in 20/4/4") from error
+    return TreeShape(total, depth, top_k)
+
+
+def _left_out(lens: Lens, kind: str) -> None:
+    errors.print(f"no {kind} draft for {lens.name}: it is left out", soft_wrap=True)
