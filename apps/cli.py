@@ -44,7 +44,7 @@ def demo(
     device: Device = "cpu",
     dtype: Dtype = "float32",
     prompts: Annotated[int, typer.Option(help="CopyDiversity prompts for the probe.")] = 140,
-    problems: Annotated[int, typer.Option(help="HumanEval problems to decode.")] = 10,
+    problems: Annotated[int, typer.Option(help="HumanEval problems to decode.")] = 12,
 ) -> None:
     """The main job: label, probe, gate and decode on one model, with a report."""
     from ..analysis.tables import decoding_table, to_markdown

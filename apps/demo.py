@@ -54,7 +54,7 @@ class DemoConfig:
 
     n_prompts: int = 140
     completion_tokens: int = 96
-    n_decode: int = 10
+    n_decode: int = 12
     decode_tokens: int = 128
     label_offset: int = 2
     W: int = 1
