@@ -82,11 +82,6 @@ class Text:
         budget = self.max_new_tokens - (self.positions - self.n_prompt)
         return np.minimum(budget, self.n_ctx - self.positions) - 1
 
-    @property
-    def most(self) -> Int[np.ndarray, pos]:
-        """How many draft tokens can be accepted at each position: within limit and text."""
-        return np.minimum(self.limits, len(self.ids) - self.positions)
-
 
 def tree_name(shape: TreeShape) -> str:
     """Column of a tree's accepted lengths."""

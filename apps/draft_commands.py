@@ -11,6 +11,7 @@ import typer
 from ..errors import SwitchSDError
 from .console import console, errors, progress_bars
 from .draft_eval_command import eval_command, native_dtype
+from .draft_options import AutoDtype
 from .options import DEFAULT, Device, Model, load_lens
 
 if TYPE_CHECKING:
@@ -57,10 +58,6 @@ Curve = Annotated[
 ]
 Licence = Annotated[str, typer.Option(help="Sentence for the model card.")]
 Seed = Annotated[int, typer.Option(help="Of split, start and batches.")]
-AutoDtype = Annotated[
-    str,
-    typer.Option(help="auto: bfloat16 where the processor computes it natively, else float32."),
-]
 
 
 @train_app.command("eagle3")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from .console import console, errors, progress_bars
 from .draft_options import (
+    AutoDtype,
+    DraftFolder,
+    HeadFolder,
+    ProbeFolder,
     draft_digests,
     draft_folders,
     open_draft_model,
@@ -17,27 +21,15 @@ from .draft_options import (
 )
 from .options import DEFAULT, Device, Model, load_lens
 
-if TYPE_CHECKING:
-    pass
-
 
 def eval_command(
     run: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/drafts"),
     model: Model = DEFAULT,
     device: Device = "cpu",
-    dtype: Annotated[
-        str,
-        typer.Option(help="auto: bfloat16 where the processor computes it natively, else float32."),
-    ] = "auto",
-    eagle3: Annotated[
-        Path | None, typer.Option(help="Folder of an EAGLE-3 head; the shipped one if left out.")
-    ] = None,
-    sps: Annotated[
-        Path | None, typer.Option(help="Folder of a draft model; the shipped one if left out.")
-    ] = None,
-    probe: Annotated[
-        Path | None, typer.Option(help="Folder of the CopyProbe; the shipped one if left out.")
-    ] = None,
+    dtype: AutoDtype = "auto",
+    eagle3: HeadFolder = None,
+    sps: DraftFolder = None,
+    probe: ProbeFolder = None,
     prompts: Annotated[int, typer.Option(help="Prompts of each benchmark.")] = 20,
     max_new_tokens: Annotated[int, typer.Option(help="Budget of each.")] = 128,
     tree: Annotated[

@@ -1,9 +1,11 @@
-"""Drafts named on the command line: the ones given, else the shipped ones, else none and said."""
+"""Drafts on the command line: their options; the ones named, else shipped, else none and said."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from ..errors import SwitchSDError
 from .console import errors
@@ -13,6 +15,30 @@ if TYPE_CHECKING:
     from ..decoding.drafters.eagle3_head import Eagle3Head
     from ..decoding.drafters.eagle3_tree import TreeShape
     from ..probing.lens import Lens
+
+
+HeadFolder = Annotated[
+    Path | None,
+    typer.Option("--eagle3", help="Folder of an EAGLE-3 head; the shipped one if left out."),
+]
+DraftFolder = Annotated[
+    Path | None,
+    typer.Option("--sps", help="Folder of a draft model; the shipped one if left out."),
+]
+ProbeFolder = Annotated[
+    Path | None,
+    typer.Option("--probe", help="Folder of the CopyProbe; the shipped one if left out."),
+]
+Trees = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tree", help="Draft tree, total/depth/top_k; may repeat. 20/4/4 and 60/5/10 if left out."
+    ),
+]
+AutoDtype = Annotated[
+    str,
+    typer.Option(help="auto: bfloat16 where the processor computes it natively, else float32."),
+]
 
 
 def draft_folders(lens: Lens, eagle3: Path | None, sps: Path | None) -> dict[str, Path]:

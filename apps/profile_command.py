@@ -10,7 +10,16 @@ import typer
 
 from ..errors import SwitchSDError
 from .console import console, errors, progress_bars
-from .draft_options import draft_folders, open_draft_model, open_head, tree_shape
+from .draft_options import (
+    DraftFolder,
+    HeadFolder,
+    ProbeFolder,
+    Trees,
+    draft_folders,
+    open_draft_model,
+    open_head,
+    tree_shape,
+)
 from .options import DEFAULT, Device, Dtype, Model, load_lens
 
 if TYPE_CHECKING:
@@ -24,21 +33,10 @@ def profile_command(
     model: Model = DEFAULT,
     device: Device = "cpu",
     dtype: Dtype = "float32",
-    eagle3: Annotated[
-        Path | None, typer.Option(help="Folder of an EAGLE-3 head; the shipped one if left out.")
-    ] = None,
-    sps: Annotated[
-        Path | None, typer.Option(help="Folder of a draft model; the shipped one if left out.")
-    ] = None,
-    probe: Annotated[
-        Path | None, typer.Option(help="Folder of the CopyProbe; the shipped one if left out.")
-    ] = None,
-    tree: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Draft tree, total/depth/top_k; may repeat. 20/4/4 and 60/5/10 if left out."
-        ),
-    ] = None,
+    eagle3: HeadFolder = None,
+    sps: DraftFolder = None,
+    probe: ProbeFolder = None,
+    tree: Trees = None,
     repeats: Annotated[int, typer.Option(help="Measurements of each point.")] = 15,
     replace: Annotated[bool, typer.Option("--replace", help="Write over an older file.")] = False,
 ) -> None:

@@ -8,7 +8,17 @@ from typing import Annotated
 import typer
 
 from .console import console, errors, progress_bars
-from .draft_options import draft_digests, draft_folders, open_draft_model, open_head, tree_shape
+from .draft_options import (
+    DraftFolder,
+    HeadFolder,
+    ProbeFolder,
+    Trees,
+    draft_digests,
+    draft_folders,
+    open_draft_model,
+    open_head,
+    tree_shape,
+)
 from .options import DEFAULT, Device, Dtype, Model, load_lens
 
 
@@ -22,24 +32,13 @@ def trace_command(
     ] = "humaneval,math500,cnndm,mtbench,mt_redundant",
     limit: Annotated[int, typer.Option(help="Prompts of each set; 0: all.")] = 20,
     max_new_tokens: Annotated[int, typer.Option(help="Budget of each.")] = 128,
-    eagle3: Annotated[
-        Path | None, typer.Option(help="Folder of an EAGLE-3 head; the shipped one if left out.")
-    ] = None,
-    sps: Annotated[
-        Path | None, typer.Option(help="Folder of a draft model; the shipped one if left out.")
-    ] = None,
-    probe: Annotated[
-        Path | None, typer.Option(help="Folder of the CopyProbe; the shipped one if left out.")
-    ] = None,
+    eagle3: HeadFolder = None,
+    sps: DraftFolder = None,
+    probe: ProbeFolder = None,
     no_eagle3: Annotated[bool, typer.Option("--no-eagle3", help="Trace no EAGLE-3.")] = False,
     no_sps: Annotated[bool, typer.Option("--no-sps", help="Trace no draft model.")] = False,
     no_probe: Annotated[bool, typer.Option("--no-probe", help="Trace no scores.")] = False,
-    tree: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Draft tree, total/depth/top_k; may repeat. 20/4/4 and 60/5/10 if left out."
-        ),
-    ] = None,
+    tree: Trees = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the benchmark files.")] = None,
 ) -> None:
     """Decode greedily once, and keep what every policy would have accepted at every position."""

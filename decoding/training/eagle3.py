@@ -32,8 +32,8 @@ class Eagle3Recipe:
         kept: share of the slots that go on past step 0, drawn anew in each pass.
         step_weight: weight of step k is this to the power of k.
         prompt_share: share of the prompts' positions that are learned from too.
-        train_unembedding: learn the unembedding too; else it stays the target's, which is faster
-            and no worse as long as the texts are few.
+        train_unembedding: learn the unembedding too; else it stays the target's, which saves its
+            gradient.
     """
 
     draft_vocab_size: int = 8192
