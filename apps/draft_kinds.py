@@ -14,6 +14,7 @@ from ..decoding.drafters.eagle3_checkpoint import load_head, save_head
 from ..decoding.drafters.eagle3_head import fused_sites
 from ..decoding.training.eagle3 import Eagle3Recipe, Eagle3Task, frequent_tokens, warm_head
 from ..decoding.training.features import TextFeatures
+from ..decoding.training.induction import draw_sample
 from ..decoding.training.sps import SpsRecipe, SpsTask, warm_draft
 from ..errors import SwitchSDError
 from ..probing.lens import Lens
@@ -71,15 +72,19 @@ class Eagle3Kind:
 
     def sites(self, lens: Lens) -> list[str]:
         """The fused streams and the last one, which the target's odds are computed from."""
-        return list(
-            dict.fromkeys([*fused_sites(lens.n_layers, self.recipe.aux_layers), _last(lens)])
-        )
+        return list(dict.fromkeys([*self._fused(lens), _last(lens)]))
 
     def task(self, lens: Lens, data: TextFeatures, rows: Sequence[int]) -> Eagle3Task:
         """A head at its start."""
         texts = data.texts.loc[list(rows)]
         vocabulary = frequent_tokens(texts, self.recipe.draft_vocab_size, lens.d_vocab)
-        return Eagle3Task(warm_head(lens, self.recipe, vocabulary), lens, data, self.recipe)
+        fused = self._fused(lens)
+        sample = draw_sample(data, rows, fused[0], fused[-1]) if self.recipe.induction else None
+        head = warm_head(lens, self.recipe, vocabulary, sample)
+        return Eagle3Task(head, lens, data, self.recipe)
+
+    def _fused(self, lens: Lens) -> tuple[str, ...]:
+        return fused_sites(lens.n_layers, self.recipe.fused_layers(lens.n_layers))
 
     def start_from(self, task: Eagle3Task, folder: Path, lens: Lens) -> None:
         """Its vocabulary comes from the texts: a head for other tokens is refused."""

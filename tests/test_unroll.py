@@ -110,7 +110,9 @@ def test_held_out_figure_is_what_drafting_has_accepted(task: Eagle3Task) -> None
     with torch.no_grad():
         for prompt, completion in texts_of(task):
             ids = prompt + completion
-            streams = streams_of(lens, ids, fused_sites(lens.n_layers))
+            streams = streams_of(
+                lens, ids, fused_sites(lens.n_layers, RECIPE.fused_layers(lens.n_layers))
+            )
             for anchor in range(len(prompt), len(ids) - 1):
                 drafter = Eagle3(head, lens, gamma=gamma)
                 drafter.absorb({site: stream[:anchor] for site, stream in streams.items()})
@@ -148,7 +150,9 @@ def test_loss_is_that_of_every_draft_the_head_could_make(
         logits = lens.forward(torch.tensor([ids])).logits
         assert logits is not None
         target = logits[0][:, vocabulary].softmax(-1)
-        streams = streams_of(lens, ids, fused_sites(lens.n_layers))
+        streams = streams_of(
+            lens, ids, fused_sites(lens.n_layers, RECIPE.fused_layers(lens.n_layers))
+        )
         for slot in range(len(ids) - 2):
             states = states_while_drafting(head, lens, ids, streams, slot, recipe.steps)
             for step, state in enumerate(states):

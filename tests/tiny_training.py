@@ -42,7 +42,7 @@ def greedy_texts(lens: Lens, count: int = 12, seed: int = 0) -> pd.DataFrame:
 def features(lens: Lens, texts: pd.DataFrame, folder: Path) -> TextFeatures:
     """Every stream that a head of `RECIPE` reads, in float32."""
     last = f"blocks.{lens.n_layers - 1}.hook_resid_post"
-    sites = dict.fromkeys([*fused_sites(lens.n_layers, RECIPE.aux_layers), last])
+    sites = dict.fromkeys([*fused_sites(lens.n_layers, RECIPE.fused_layers(lens.n_layers)), last])
     store = capture(lens, texts, list(sites), folder, store_dtype="float32", whole=True)
     return TextFeatures(texts, [store], lens.device)
 

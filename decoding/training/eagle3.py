@@ -15,6 +15,7 @@ from torch import Tensor
 from ...probing.lens import Lens
 from ..drafters.eagle3_head import Eagle3Config, Eagle3Head, fused_sites
 from .features import Batch, TargetOdds, TextFeatures, final_norm
+from .induction import Sample, plant_induction
 from .soft_loss import soft_cross_entropy
 from .texts import common_prefix
 from .unroll import unroll
@@ -26,7 +27,8 @@ class Eagle3Recipe:
 
     Attributes:
         draft_vocab_size: tokens the head can draft, the most frequent of the training texts.
-        aux_layers: layers whose input is fused; None: 2, L//2 and L−3.
+        aux_layers: layers whose input is fused; None: 2, L−3 and L, of which the last is the
+            stream that the target's own unembedding reads.
         intermediate_size: width inside the head's MLP; None: the target's.
         steps: unrolled steps of training-time test.
         kept: share of the slots that go on past step 0, drawn anew in each pass.
@@ -34,6 +36,7 @@ class Eagle3Recipe:
         prompt_share: share of the prompts' positions that are learned from too.
         train_unembedding: learn the unembedding too; else it stays the target's, which saves its
             gradient.
+        induction: start with planted induction heads (`plant_induction`).
     """
 
     draft_vocab_size: int = 8192
@@ -44,6 +47,12 @@ class Eagle3Recipe:
     step_weight: float = 0.8
     prompt_share: float = 1.0
     train_unembedding: bool = False
+    induction: bool = True
+
+    def fused_layers(self, n_layers: int) -> tuple[int, ...]:
+        """The layers of such a target whose input is fused."""
+        late = (max(n_layers - 3, 1), n_layers)
+        return self.aux_layers or (min(2, n_layers), *late)
 
 
 def frequent_tokens(texts: pd.DataFrame, size: int, d_vocab: int) -> Int[Tensor, " size"]:
@@ -62,12 +71,24 @@ def frequent_tokens(texts: pd.DataFrame, size: int, d_vocab: int) -> Int[Tensor,
     return torch.tensor(sorted(order[:size]))
 
 
-def warm_head(lens: Lens, recipe: Eagle3Recipe, vocabulary: Int[Tensor, " vocab"]) -> Eagle3Head:
+def warm_head(
+    lens: Lens,
+    recipe: Eagle3Recipe,
+    vocabulary: Int[Tensor, " vocab"],
+    sample: Sample | None = None,
+) -> Eagle3Head:
     """A head that starts from the target's last layer, final norm and unembedding, in float32.
 
-    The embedding's half of the attention starts at zero, the fusion as its last stream alone.
+    The embedding's half of the attention starts at random, the fusion as its last stream alone.
+
+    Args:
+        lens: the target.
+        recipe: of the head.
+        vocabulary: the tokens it drafts, ascending.
+        sample: of the target's fused streams: some heads start as induction heads.
     """
     config = lens.config
+    rope = getattr(config, "rope_parameters", None) or {}
     head = Eagle3Head(
         Eagle3Config(
             hidden_size=lens.d_model,
@@ -79,7 +100,8 @@ def warm_head(lens: Lens, recipe: Eagle3Recipe, vocabulary: Int[Tensor, " vocab"
             vocab_size=lens.d_vocab,
             draft_vocab_size=len(vocabulary),
             rms_norm_eps=getattr(config, "rms_norm_eps", 1e-5),
-            aux_layers=recipe.aux_layers,
+            rope_theta=float(rope.get("rope_theta") or 10000.0),
+            aux_layers=recipe.fused_layers(lens.n_layers),
         )
     )
     head.set_vocabulary(vocabulary)
@@ -99,8 +121,12 @@ def warm_head(lens: Lens, recipe: Eagle3Recipe, vocabulary: Int[Tensor, " vocab"
         norm = final_norm(lens).weight
         assert isinstance(norm, Tensor)
         head.norm.weight.copy_(norm)
-        head.lm_head.weight.copy_(lens.model.get_output_embeddings().weight[vocabulary])
-    return head.to(lens.device)
+        unembedding = lens.model.get_output_embeddings().weight.detach()
+        head.lm_head.weight.copy_(unembedding[vocabulary])
+    head = head.to(lens.device)
+    if sample is not None:
+        plant_induction(head, sample, lens.model.get_input_embeddings().weight, unembedding)
+    return head
 
 
 def _start_from(
@@ -141,7 +167,7 @@ class Eagle3Task:
     ) -> None:
         self.model, self.lens, self.data, self.recipe = head, lens, data, recipe
         head.lm_head.weight.requires_grad_(recipe.train_unembedding)
-        self._sites = fused_sites(lens.n_layers, recipe.aux_layers)
+        self._sites = fused_sites(lens.n_layers, recipe.fused_layers(lens.n_layers))
         self._odds = TargetOdds(lens, head.target_ids)
         self._embed = lens.model.get_input_embeddings()
         self._drafted = torch.zeros(lens.d_vocab, dtype=torch.bool, device=lens.device)
