@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..drafters.eagle3_head import Attention, Eagle3Head
+from ..drafters.eagle3_head import Eagle3Head
 from .features import TextFeatures
 
 SHARPNESS = 20.0
@@ -91,7 +91,7 @@ def plant_induction(
     """
     attention, d = head.midlayer.self_attn, head.config.hidden_size
     chosen = list(range(1, min(3, head.config.num_key_value_heads)))
-    slow = _slow_dimensions(attention)
+    slow = _slow_dimensions(attention.width, attention.theta)
     if not chosen or len(slow) < 8:
         return []
     tokens, low, last = sample.tokens, sample.low.float(), sample.last.float()
@@ -132,12 +132,14 @@ def plant_induction(
 
 
 def _normed(x: Float[Tensor, "row d"]) -> Float[Tensor, "row d"]:
+    """Rows of root mean square 1."""
     return x / x.pow(2).mean(-1, keepdim=True).add(1e-12).sqrt()
 
 
-def _slow_dimensions(attention: Attention) -> list[int]:
-    half = attention.width // 2
-    slow = [i for i in range(half) if attention.theta ** (-i / half) < _SLOWEST]
+def _slow_dimensions(width: int, theta: float) -> list[int]:
+    """Dimensions of a head that its rotary embedding hardly turns."""
+    half = width // 2
+    slow = [i for i in range(half) if theta ** (-i / half) < _SLOWEST]
     return slow + [i + half for i in slow]
 
 
