@@ -195,8 +195,13 @@ def _race(
     return {part: pd.concat(frames, ignore_index=True) for part, frames in found.items()}
 
 
-def divergences(lens: Lens, tokens: pd.DataFrame) -> pd.DataFrame:
+def divergences(lens: Lens, tokens: pd.DataFrame, base: str = "vanilla") -> pd.DataFrame:
     """Where a policy's text leaves vanilla's, which rounding can do outside float32.
+
+    Args:
+        lens: the target.
+        tokens: set, prompt_id, policy, position, id, step (below 0: the prompt's).
+        base: the policy whose texts the others should have.
 
     Returns:
         set, prompt_id, policy, at (new tokens before it), margin (between the two highest logits
@@ -207,8 +212,8 @@ def divergences(lens: Lens, tokens: pd.DataFrame) -> pd.DataFrame:
         ["set", "prompt_id"], sort=False
     ):
         texts = dict(iter(part.groupby("policy", sort=False)))
-        whole = texts["vanilla"]["id"].tolist()
-        n_prompt = int((texts["vanilla"]["step"] < 0).sum())
+        whole = texts[base]["id"].tolist()
+        n_prompt = int((texts[base]["step"] < 0).sum())
         for policy, text in texts.items():
             ids = text["id"].tolist()
             shorter = min(len(ids), len(whole))

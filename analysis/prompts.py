@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+
+import pandas as pd
 
 from ..data.benchmarks import load_benchmark
 from ..data.chat import chat_ids
+from ..errors import SwitchSDError
 from ..probing.completions import complete
 from ..probing.lens import Lens
+from ..runs import read_parquet, write_parquet
 
 
 def benchmark_prompts(
@@ -55,3 +60,57 @@ def benchmark_prompts(
             said = lens.tokenizer.decode(answer, skip_special_tokens=True)
             found[asked[index]] = chat_ids(lens.tokenizer, second[asked[index]], [said])
     return found
+
+
+def asked_prompts(
+    folder: Path,
+    lens: Lens,
+    names: Sequence[str],
+    *,
+    limit: int | None = None,
+    data_dir: Path | None = None,
+) -> pd.DataFrame:
+    """The prompts of several benchmarks, made once and kept: a first answer takes time and may not
+    come out alike twice.
+
+    Args:
+        folder: where they are kept; a later call reads them from there.
+        lens: the target.
+        names: of the benchmarks, or JSONL files.
+        limit: the first so many of each; None: all.
+        data_dir: where the benchmark files are.
+
+    Returns:
+        prompt_id, set, ids.
+
+    Raises:
+        SwitchSDError: what `benchmark_prompts` raises, a prompt that leaves no room in the context,
+            or two prompts with one id.
+    """
+    asked = []
+    for place, name in enumerate(names):
+        file = folder / f"{place}.parquet"
+        if not file.is_file():
+            found = benchmark_prompts(lens, name, limit=limit, data_dir=data_dir)
+            rows = [{"prompt_id": key, "set": name, "ids": ids} for key, ids in found.items()]
+            write_parquet(file, pd.DataFrame(rows))
+        asked.append(read_parquet(file))
+    prompts = pd.concat(asked, ignore_index=True)
+    _check(prompts, lens)
+    return prompts
+
+
+def _check(prompts: pd.DataFrame, lens: Lens) -> None:
+    twice = prompts["prompt_id"][prompts["prompt_id"].duplicated()]
+    if len(twice):
+        raise SwitchSDError(
+            f"two prompts are called {twice.iloc[0]!r}; run those sets apart from each other"
+        )
+    long = prompts[prompts["ids"].map(len) >= lens.n_ctx]
+    if len(long):
+        first = long.iloc[0]
+        raise SwitchSDError(
+            f"{len(long)} prompts leave no room in the context of {lens.name} ({lens.n_ctx} "
+            f"tokens), the first is {first['prompt_id']} with {len(first['ids'])}: shorten them or "
+            "leave them out"
+        )

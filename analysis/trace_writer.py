@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from ..progress import Progress, silent
 from ..runs import Run, read_parquet, write_parquet
 from .counterfactual import CANDIDATES, GAMMA, TraceSettings
 from .draft_eval import Drafts
-from .prompts import benchmark_prompts
+from .prompts import asked_prompts
 from .trace_prompt import TracedPrompt, trace_prompt
 from .trace_run import COMMAND, positions_file, tokenizer_digest
 
@@ -72,12 +71,7 @@ def run_trace(
         dtype=lens.dtype,
         attention=lens.attention,
     )
-    asked = [
-        _asked(path / "asked" / f"{place}.parquet", lens, name, limit, data_dir)
-        for place, name in enumerate(sets)
-    ]
-    prompts = pd.concat(asked, ignore_index=True)
-    _check_prompts(prompts, lens)
+    prompts = asked_prompts(path / "asked", lens, sets, limit=limit, data_dir=data_dir)
     texts = []
     totals = prompts["set"].value_counts()
     done = dict.fromkeys(totals.index, 0)
@@ -109,9 +103,7 @@ def run_trace(
 
 def probe_digest(probe: CopyProbe) -> str:
     """What a probe's scores can be known by: a hash of site, weights and bias."""
-    digest = hashlib.sha256(f"{probe.site} {probe.bias!r}".encode())
-    digest.update(probe.weight.detach().cpu().float().numpy().tobytes())
-    return digest.hexdigest()[:24]
+    return probe.digest
 
 
 def _described(
@@ -145,31 +137,6 @@ def _described(
         "sps": None if drafts.model is None else {"digest": drafts.files.get("sps")},
         "probe": about_probe,
     }  # fmt: skip
-
-
-def _asked(
-    file: Path, lens: Lens, name: str, limit: int | None, data_dir: Path | None
-) -> pd.DataFrame:
-    """A set's prompts, made once: first answers take time and may not come out alike twice."""
-    if not file.is_file():
-        found = benchmark_prompts(lens, name, limit=limit, data_dir=data_dir)
-        rows = [{"prompt_id": key, "set": name, "ids": ids} for key, ids in found.items()]
-        write_parquet(file, pd.DataFrame(rows))
-    return read_parquet(file)
-
-
-def _check_prompts(prompts: pd.DataFrame, lens: Lens) -> None:
-    twice = prompts["prompt_id"][prompts["prompt_id"].duplicated()]
-    if len(twice):
-        raise SwitchSDError(f"two prompts are called {twice.iloc[0]!r}; trace those sets apart")
-    long = prompts[prompts["ids"].map(len) >= lens.n_ctx]
-    if len(long):
-        first = long.iloc[0]
-        raise SwitchSDError(
-            f"{len(long)} prompts leave no room in the context of {lens.name} ({lens.n_ctx} "
-            f"tokens), the first is {first['prompt_id']} with {len(first['ids'])}: shorten them or "
-            "leave them out"
-        )
 
 
 def _text_row(prompt_id: str, name: str, traced: TracedPrompt) -> pd.DataFrame:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from switchsd import SwitchSDError
-from switchsd.analysis import trace_writer
+from switchsd.analysis import prompts, trace_writer
 from switchsd.analysis.counterfactual import TraceSettings
 from switchsd.analysis.draft_eval import Drafts
 from switchsd.analysis.prompts import benchmark_prompts
@@ -93,15 +93,15 @@ def finished(target: Lens, prompts_file: Path, tmp_path_factory: pytest.TempPath
 
 
 def test_second_turns_follow_the_models_own_answers(target: Lens, prompts_file: Path) -> None:
-    prompts = benchmark_prompts(target, str(prompts_file), answer_tokens=6)
-    assert list(prompts) == ["p/0", "p/1", "p/2", "p/3"]
+    found = benchmark_prompts(target, str(prompts_file), answer_tokens=6)
+    assert list(found) == ["p/0", "p/1", "p/2", "p/3"]
     first = chat_ids(target.tokenizer, ["Say 1 1 1."])
-    assert prompts["p/2"] == chat_ids(target.tokenizer, ["Say 2 2 2."])
+    assert found["p/2"] == chat_ids(target.tokenizer, ["Say 2 2 2."])
     said = trace_writer.trace_prompt(
         target, "p", first, Drafts(None, None), None, TraceSettings(6)
     ).text.ids[len(first) :]
     text = target.tokenizer.decode(said, skip_special_tokens=True)
-    assert prompts["p/1"] == chat_ids(target.tokenizer, ["Say 1 1 1.", "Say it again."], [text])
+    assert found["p/1"] == chat_ids(target.tokenizer, ["Say 1 1 1.", "Say it again."], [text])
     assert list(benchmark_prompts(target, str(prompts_file), limit=1)) == ["p/0"]
 
 
@@ -140,7 +140,7 @@ def test_an_interrupted_run_goes_on(
 ) -> None:
     traced: list[str] = []
     asked: list[str] = []
-    trace_one, ask = trace_writer.trace_prompt, trace_writer.benchmark_prompts
+    trace_one, ask = trace_writer.trace_prompt, prompts.benchmark_prompts
 
     def counted(lens: Lens, prompt_id: str, *args: Any) -> Any:
         if len(traced) == 2 and not (tmp_path / "go-on").exists():
@@ -153,7 +153,7 @@ def test_an_interrupted_run_goes_on(
         return ask(lens, name, **options)
 
     monkeypatch.setattr(trace_writer, "trace_prompt", counted)
-    monkeypatch.setattr(trace_writer, "benchmark_prompts", asking)
+    monkeypatch.setattr(prompts, "benchmark_prompts", asking)
     run = tmp_path / "trace"
     none = Drafts(None, None)
     reported: list[tuple[int, int]] = []

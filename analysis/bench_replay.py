@@ -1,0 +1,167 @@
+"""What a benchmark takes from a counterfactual trace: policies on more prompts, and the best γ.
+
+The figures are those of live runs (`bench_measures.bench_rows`), computed from replayed steps with
+the times of a latency profile.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Mapping
+
+import pandas as pd
+
+from ..data.labels import loop_start
+from ..decoding.neural import TREE
+from .bench_measures import ALL, BASE, WITHOUT, bench_rows
+from .bench_methods import SPS
+from .cost import LatencyProfile
+from .counterfactual import GAMMA, tree_name
+from .replay import replay, sweep
+from .replay_plan import Plan
+from .replay_setting import Setting
+from .traced import Traced, some_prompts
+
+_TIMED = "humaneval"
+
+
+def setting_of(label: str, draft: str) -> Setting:
+    """A benchmark's method as replay knows it.
+
+    Args:
+        label: of the method.
+        draft: of its neural path, as `bench_methods.Method` has it.
+    """
+    name = label.removesuffix(SPS)
+    kinds = {"eagle3-tree": tree_name(TREE), "none": "none"}
+    return Setting(name, draft=kinds.get(draft, draft)).reduced()
+
+
+def check_replayable(
+    trace: Traced, settings: Mapping[str, Setting], profile: LatencyProfile | None
+) -> None:
+    """Refuse now what would be refused at the end.
+
+    Raises:
+        SwitchSDError: a profile of another model or without a policy's costs, a draft that was not
+            traced.
+    """
+    if profile is not None:
+        profile.check(trace.fingerprint)
+    for setting in settings.values():
+        Plan.of(trace, setting.build(trace, profile), profile)
+
+
+def replayed_steps(
+    trace: Traced, settings: Mapping[str, Setting], profile: LatencyProfile
+) -> pd.DataFrame:
+    """The steps of every method over a trace, as `bench_rows` takes them.
+
+    Raises:
+        SwitchSDError: what `replay` raises.
+    """
+    ids, prompts = trace.texts, trace.prompts["n_prompt"].astype(int)
+    loops = {
+        prompt_id: n_prompt + loop_start(text[n_prompt:])
+        for prompt_id, n_prompt, text in zip(trace.prompts["prompt_id"], prompts, ids, strict=True)
+    }
+    tables = [
+        replay(trace, setting, profile=profile).steps().assign(policy=label)
+        for label, setting in settings.items()
+    ]
+    steps = pd.concat(tables, ignore_index=True)
+    return steps.assign(loop=steps["prompt_id"].map(loops))
+
+
+def best_gammas(
+    trace: Traced, profile: LatencyProfile, gammas: Iterable[int] = range(1, GAMMA + 1)
+) -> pd.DataFrame:
+    """The lookahead at which a draft is fastest, alone and as the neural path of SwitchSD.
+
+    Chosen on the very prompts it is measured on, so it describes and promises nothing.
+
+    Returns:
+        draft, set, and each with and `_without_loops`: alone_gamma, alone_speedup, inside_gamma,
+        inside_speedup; no rows where neither was traced with a probe's scores.
+    """
+    gammas = list(gammas)
+    scored = bool(trace.positions["score"].notna().any()) and trace.tau is not None
+    found = []
+    for draft in ("eagle3", "sps"):
+        if draft not in trace.drafts or not scored:
+            continue
+        settings = {BASE: Setting(BASE)}
+        for gamma in gammas:
+            settings[f"alone {gamma}"] = Setting(draft, gamma=gamma)
+            settings[f"inside {gamma}"] = Setting("switchsd", draft=draft, gamma=gamma)
+        rows = bench_rows(replayed_steps(trace, settings, profile), list(settings))
+        for name, mine in rows.groupby("set", sort=False):
+            row: dict[str, object] = {"draft": draft, "set": name}
+            for place, suffix in itertools.product(("alone", "inside"), ("", WITHOUT)):
+                speeds = mine.set_index("policy")[f"speedup{suffix}"]
+                best = max(gammas, key=lambda g: speeds[f"{place} {g}"])
+                row[f"{place}_gamma{suffix}"] = best
+                row[f"{place}_speedup{suffix}"] = speeds[f"{place} {best}"]
+            found.append(row)
+    return pd.DataFrame(found)
+
+
+def thousand_settings(trace: Traced) -> list[Setting]:
+    """1,000 settings of gates without memory.
+
+    SwitchSD over τ × γ × W × D; CopySpec over n × γ × D where the trace has no scores.
+    """
+    draft = next((kind for kind in ("eagle3", "sps") if kind in trace.drafts), "none")
+    if trace.positions["score"].isna().all():
+        by_n = itertools.product(range(1, 6), range(1, 11), range(1, 21))
+        return [Setting("copyspec", n=n, gamma=gamma, D=D, draft=draft) for n, gamma, D in by_n]
+    by_tau = itertools.product(range(1, 11), (2, 4, 5, 7, 10), (1, 2, 4, 8), (4, 8, 10, 16, 20))
+    return [
+        Setting("switchsd", tau=tenth / 11, gamma=gamma, W=W, D=D, draft=draft)
+        for tenth, gamma, W, D in by_tau
+    ]
+
+
+def settings_seconds(trace: Traced, profile: LatencyProfile | None) -> tuple[float, int]:
+    """How long replay takes over 1,000 settings, and on how many prompts.
+
+    On HumanEval's prompts where the trace has any, else on all; nothing is known beforehand.
+    """
+    keep = (trace.prompts["set"] == _TIMED).to_numpy()
+    if not keep.any():
+        keep = ~keep
+    fresh, settings = some_prompts(trace, keep), thousand_settings(trace)
+    begin = time.perf_counter()
+    sweep(fresh, settings, profile=profile)
+    return time.perf_counter() - begin, int(keep.sum())
+
+
+def replayed_rows(
+    trace: Traced, methods: pd.DataFrame, profile: LatencyProfile, but: Iterable[str] = ()
+) -> pd.DataFrame:
+    """`bench_rows` of the sets that were traced and not run live.
+
+    Args:
+        trace: the prompts.
+        methods: policy (a label) and draft of each; transformers' own are left out.
+        profile: what steps cost.
+        but: sets that are left out.
+    """
+    skipped = set(but)
+    keep = (~trace.prompts["set"].isin(skipped)).to_numpy()
+    if not keep.any():
+        return pd.DataFrame()
+    some = some_prompts(trace, keep)
+    settings = method_settings(methods)
+    rows = bench_rows(replayed_steps(some, settings, profile), list(settings))
+    return rows[rows["set"] != ALL].merge(methods, on="policy", how="left")
+
+
+def method_settings(methods: pd.DataFrame) -> dict[str, Setting]:
+    """`setting_of` for a benchmark's table of methods, transformers' own left out."""
+    inside = methods[methods["draft"] != "outside"]
+    return {
+        label: setting_of(label, draft)
+        for label, draft in zip(inside["policy"], inside["draft"], strict=True)
+    }

@@ -1,0 +1,188 @@
+"""A benchmark's outcome: tables into the run folder, `report.md` and `report.html`.
+
+Reads the run's own tables and, where there is one, a counterfactual trace; runs no model.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+from plotly.offline import get_plotlyjs
+
+from ..errors import SwitchSDError
+from ..runs import Run, write_text
+from .bench_replay import best_gammas, replayed_rows
+from .bench_tables import (
+    divergence_table,
+    gamma_table,
+    table1,
+    table2,
+    table3,
+    temperature_table,
+    throughput_table,
+    time_table,
+)
+from .cost import LatencyProfile
+from .figure_style import FIGURE_CONFIG
+from .figures import policy_speedups
+from .repetitions import repetition_examples, repetition_rates
+from .report_page import page, paragraph, section
+from .tables import to_html, to_markdown
+from .traced import Traced
+
+Part = tuple[str, str, list[pd.DataFrame]]
+"""Title, words, tables."""
+
+
+def write_outcome(
+    run: Run,
+    *,
+    trace: Traced | None = None,
+    profile: LatencyProfile | None = None,
+    tokenizer: Any = None,
+) -> None:
+    """Tables 1–3, examples and both reports from a benchmark whose races are finished.
+
+    Writes the tables table1, table2, table3, repetitions and repetition_examples (the last three
+    of a trace) as Parquet, the first three also into `metrics.json`, and all into the reports.
+
+    Args:
+        run: with the tables of `run_bench`.
+        trace: for sets that were not run live, Table 3 and the examples.
+        profile: what steps cost; the trace's sets and Table 3 need it.
+        tokenizer: of the model; without it there are no examples.
+
+    Raises:
+        SwitchSDError: a run without these tables, a trace of another model.
+    """
+    metrics, about = run.metrics(), run.manifest()
+    fingerprint = (about.get("model") or {}).get("fingerprint")
+    if trace is not None and trace.fingerprint != fingerprint:
+        raise SwitchSDError(
+            f"the trace is of another model ({trace.fingerprint[:8]}) than {run.path} "
+            f"({str(fingerprint)[:8]}): trace this one"
+        )
+    rows, methods = run.table("rows").assign(source="live"), run.table("methods")
+    gammas = pd.DataFrame()
+    if trace is not None and profile is not None:
+        more = replayed_rows(trace, methods, profile, but=rows["set"]).assign(source="replay")
+        rows = pd.concat([rows, more], ignore_index=True)
+        gammas = best_gammas(trace, profile)
+    model = str(metrics["model"])
+    made = {"table1": table1(rows, model), "table2": table2(rows, model)}
+    made["table3"] = table3(gammas, model)
+    if trace is not None:
+        made["repetitions"] = repetition_rates(trace)
+        if tokenizer is not None:
+            made["repetition_examples"] = repetition_examples(trace, tokenizer)
+    for name, table in made.items():
+        run.write_table(name, table)
+    run.update_metrics(
+        **{name: made[name].to_dict("records") for name in ("table1", "table2", "table3")}
+    )
+    parts = _parts(run, metrics, made)
+    title = f"{model}: every policy on the same prompts"
+    write_text(run.path / "report.md", _markdown(title, _setup(metrics, about), parts))
+    write_text(run.path / "report.html", _html(title, _setup(metrics, about), parts, rows))
+
+
+def _setup(metrics: dict[str, Any], about: dict[str, Any]) -> str:
+    config = about.get("config") or {}
+    return (
+        f"{metrics['dtype']}, {metrics['threads']} threads, {about.get('cores')} cores; "
+        f"{config.get('prompts')} prompts of each set, at most {config.get('new_tokens')} new "
+        "tokens, batch 1, greedy unless a temperature is given. Decode time alone; accepted "
+        "lengths without the bonus; intervals are 95 % over resampled prompts."
+    )
+
+
+def _parts(run: Run, metrics: dict[str, Any], made: dict[str, pd.DataFrame]) -> list[Part]:
+    rows, diverged = run.table("rows"), run.table("divergences")
+    throughput = [
+        (
+            f"Table {number}: throughput with {draft}",
+            "Copy and draft: % of steps / mean accepted. Sets that were not run live are "
+            "replayed. The second table leaves loops out.",
+            [
+                throughput_table(made[f"table{number}"]),
+                throughput_table(made[f"table{number}"], without_loops=True),
+            ],
+        )
+        for number, draft in ((1, "EAGLE-3"), (2, "a small draft model (SPS)"))
+    ]
+    words = "Every text is transformers' own greedy text, token for token."
+    if len(diverged):
+        words = (
+            f"{len(diverged)} texts leave transformers' own; outside float32 rounding does that "
+            "where two logits lie close together."
+        )
+    parts: list[Part] = [*throughput]
+    if len(made["table3"]):
+        parts.append(
+            (
+                "Table 3: best lookahead",
+                "By replay, chosen on the prompts it is measured on.",
+                [gamma_table(made["table3"])],
+            )
+        )
+    temperatures = run.table("temperatures")
+    if len(temperatures):
+        table = temperature_table(temperatures)
+        parts.append(("Temperature", "Speed over vanilla when sampling.", [table]))
+    parts += [
+        (
+            "Where the time goes",
+            "Shares of decode time, all sets; rejected drafts: what steps whose draft was rejected "
+            "whole took beyond a plain step. Prefill is apart, the draft's within it.",
+            [time_table(rows)],
+        ),
+        ("Token-exactness", words, [divergence_table(diverged)] if len(diverged) else []),
+    ]
+    if "repetition_examples" in made:
+        parts.append(
+            (
+                "Accidental repetitions",
+                "Where the last three tokens stood before and the text goes another way; a copy "
+                "made there is rejected whole.",
+                [_rates(made["repetitions"]), made["repetition_examples"].map(_shown)],
+            )
+        )
+    if metrics["left_out"]:
+        left = pd.DataFrame(metrics["left_out"].items(), columns=["policy", "why"])
+        parts.append(("Left out", "", [left]))
+    return parts
+
+
+def _rates(rates: pd.DataFrame) -> pd.DataFrame:
+    shown = rates.copy()
+    for name in ("share", "share_without_loops"):
+        shown[name] = [("–" if pd.isna(value) else f"{value:.1%}") for value in rates[name]]
+    return shown.rename(columns=lambda name: str(name).replace("_", " "))
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return "–" if pd.isna(value) else f"{value:.2f}"
+    return str(value).replace("\n", "⏎")
+
+
+def _markdown(title: str, setup: str, parts: list[Part]) -> str:
+    lines = [f"# {title}", "", setup]
+    for heading, words, tables in parts:
+        lines += ["", f"## {heading}", "", words]
+        for table in tables:
+            lines += ["", to_markdown(table)]
+    return "\n".join(lines) + "\n"
+
+
+def _html(title: str, setup: str, parts: list[Part], rows: pd.DataFrame) -> str:
+    first = rows[rows["set"] == rows["set"].iloc[0]]
+    figure = policy_speedups(first).to_html(
+        full_html=False, include_plotlyjs=False, div_id="speeds", config=FIGURE_CONFIG
+    )
+    body = f"<h1>{title}</h1>{paragraph(setup, 'lead')}{figure}"
+    for heading, words, tables in parts:
+        shown = (f'<div class="scroll">{to_html(table)}</div>' for table in tables)
+        body += section(heading, paragraph(words), *shown)
+    return page(title, body, script=f"<script>{get_plotlyjs()}</script>")
