@@ -30,6 +30,7 @@ from ..probing.lens import Lens
 from ..progress import Progress, silent
 from ..runs import Run
 from .exactness import greedy_rows, greedy_table, noisy_copy
+from .exactness_fit import random_fit
 from .exactness_tiny import TinyParts
 from .prompts import benchmark_prompts
 
@@ -60,7 +61,7 @@ class Sizes:
     kv_walks: int
 
 
-FULL = Sizes(64, 12, 128, 128, 200_000, 10_000, 2_000)
+FULL = Sizes(64, 12, 128, 64, 200_000, 10_000, 2_000)
 SLICE = Sizes(4, 1, 48, 24, 5_000, 2_000, 60)
 
 
@@ -210,4 +211,5 @@ def _real(name: str, lens: Lens, probe: CopyProbe, drafts: Drafts, **options: An
         head = random_head(lens, draft_vocab_size=min(4096, lens.d_vocab))
         tree = TreeShape(6, 1, 3) if name == "eagle3-tree" else None
         neural = Eagle3(head, lens, gamma=2, tree=tree)
-    return build_policy(name, Options(probe=probe, neural=neural, **options))
+    fit = random_fit(probe, neural, W=4, n=1) if name == "cost-aware" else None
+    return build_policy(name, Options(probe=probe, neural=neural, fit=fit, **options))

@@ -37,8 +37,9 @@ from .exactness import (
     sample_engine,
     sample_verification,
 )
+from .exactness_fit import random_fit
 
-_NEURAL_SIDE = ("sps", "switchsd", "bandit-ucb", "bandit-exp3")
+_NEURAL_SIDE = ("sps", "switchsd", "bandit-ucb", "bandit-exp3", "cost-aware")
 _TINY_PROMPT = (1, 2, 3, 1, 2, 4, 1, 2, 0, 1)
 _SETTINGS = {
     "verification": Sampling(temperature=1.0),
@@ -190,11 +191,13 @@ def tiny_policy(name: str, lens: Lens, draft: Lens, sampling: Sampling, *, table
             neural = Eagle3(random_head(lens, std=0.5), lens, gamma=2, tree=tree, sampling=sampling)
         else:
             neural = DraftModel(draft, lens, gamma=2, sampling=Sampling(temperature=0.7))
-    probe = None
-    if name == "switchsd":
+    probe = fit = None
+    if name in ("switchsd", "cost-aware"):
         weight = torch.ones(lens.d_model)
         probe = CopyProbe("blocks.0.hook_resid_mid", 2, 0.5, weight, 0.0, "tiny", lens.fingerprint)
-    options = Options(W=4, D=3, n=1, probe=probe, neural=neural)
+    if name == "cost-aware" and probe is not None:
+        fit = random_fit(probe, neural, W=4, n=1)
+    options = Options(W=4, D=3, n=1, probe=probe, neural=neural, fit=fit)
     return build_policy(name, options)
 
 

@@ -28,7 +28,8 @@ from .replay_setting import Setting
 from .traced import Traced
 
 NEAR_TAU, NEAR_GAP = 1e-5, 1e-4
-"""Closer than this to τ, or between the two largest logits, rounding may decide otherwise live."""
+"""Closer than this to τ or another threshold on the score, or between the two largest logits,
+rounding may decide otherwise live."""
 
 
 @dataclass(frozen=True)
@@ -132,9 +133,10 @@ class Played:
         trace, rows = self.plan.trace, self.rows
         smallest = np.minimum.reduceat(np.nan_to_num(trace.gap, nan=np.inf), rows)
         near = smallest < NEAR_GAP  # of the tokens up to where the next step begins: this step's
-        tau = getattr(self.plan.policy.gate, "tau", None)
-        if tau is not None:
-            near |= np.abs(trace.score[rows] - tau) < NEAR_TAU
+        gate = self.plan.policy.gate
+        for threshold in (getattr(gate, "tau", None), *getattr(gate, "thresholds", ())):
+            if threshold is not None:
+                near |= np.abs(trace.score[rows] - threshold) < NEAR_TAU
         return near
 
 

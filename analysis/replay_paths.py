@@ -31,6 +31,7 @@ class TracedDraft:
     Args:
         kind: eagle3, sps or the column of a tree (tree_20_4_4).
         gamma: lookahead of a chain; a tree has its own depth.
+        digest: of its weight files; None if the trace does not say.
 
     Raises:
         SwitchSDError: a kind no trace has, or γ beyond what traces hold.
@@ -38,8 +39,8 @@ class TracedDraft:
 
     sites: tuple[str, ...] = ()
 
-    def __init__(self, kind: str = "eagle3", gamma: int = 5) -> None:
-        self.kind, self.tree = kind, _shape(kind)
+    def __init__(self, kind: str = "eagle3", gamma: int = 5, *, digest: str | None = None) -> None:
+        self.kind, self.tree, self.digest = kind, _shape(kind), digest
         if self.tree is None and kind not in ("eagle3", "sps"):
             raise SwitchSDError(
                 f"no draft {kind!r}: choose eagle3, sps or a tree as in tree_20_4_4"
@@ -109,13 +110,28 @@ class Candidates:
         """Where there is a candidate."""
         return self.length[:, 0] > 0
 
-    def drafts(self, W: int, D: int, limit: Int[np.ndarray, " row"]) -> Drafted:
-        """W candidates cut to D and to the limit, merged."""
+    def drafts(
+        self, W: int, D: int | Int[np.ndarray, " row"], limit: Int[np.ndarray, " row"]
+    ) -> Drafted:
+        """W candidates cut to D (one for all rows, or one for each) and to the limit, merged."""
         depth = np.minimum(D, limit)
         length = np.minimum(self.length[:, :W], depth[:, None])
         proposed = np.maximum(length - self.shared[:, :W], 0).sum(axis=1)
         accepted = np.minimum(self.accepted[:, :W].max(axis=1), depth)
         return Drafted(proposed, accepted, length.max(axis=1))
+
+
+def cut_copies(trace: Traced, copier: Copier, depth: Int[np.ndarray, " row"]) -> Drafted:
+    """What a copier's drafts give where each is at most so deep."""
+    found, _ = copy_drafts(trace, copier)
+    _, _, W, D = _rule(copier)
+    return found.drafts(W, np.minimum(D, depth), trace.limit)
+
+
+def cut_chain(drafted: Drafted, depth: Int[np.ndarray, " row"]) -> Drafted:
+    """What a chain gives where each draft is at most so deep."""
+    cut = np.minimum(drafted.depth, depth)
+    return Drafted(cut, np.minimum(drafted.accepted, cut), cut)
 
 
 def nothing(trace: Traced) -> Drafted:

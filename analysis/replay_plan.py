@@ -11,7 +11,16 @@ from ..decoding.gates import Columns
 from ..decoding.policies import Policy
 from ..errors import SwitchSDError
 from .cost import LatencyProfile
-from .replay_paths import Candidates, Drafted, TracedDraft, copy_drafts, neural_drafts, nothing
+from .replay_paths import (
+    Candidates,
+    Drafted,
+    TracedDraft,
+    copy_drafts,
+    cut_chain,
+    cut_copies,
+    neural_drafts,
+    nothing,
+)
 from .replay_time import StepTimes
 from .traced import Traced
 
@@ -42,7 +51,8 @@ class Plan:
 
         Raises:
             SwitchSDError: a drafter that was not traced, a profile of another model or without the
-                policy's costs, or a gate that needs a clock and no profile.
+                policy's costs, a gate that needs a clock and no profile, or one that chooses depths
+                and has a memory, or of a tree.
         """
         candidates, copy, neural = None, nothing(trace), nothing(trace)
         if policy.copier is not None:
@@ -52,6 +62,8 @@ class Plan:
             raise SwitchSDError("replay needs a TracedDraft as the policy's neural path")
         if draft is not None:
             neural = neural_drafts(trace, draft)
+        if hasattr(policy.gate, "depth"):
+            copy, neural = _cut(trace, policy, candidates, copy, neural)
         if profile is None and getattr(policy.gate, "needs_clock", False):
             raise SwitchSDError("this gate learns from seconds: replay it with a latency profile")
         times = None if profile is None else StepTimes.of(trace, policy, copy, neural, profile)
@@ -60,12 +72,39 @@ class Plan:
     @property
     def columns(self) -> Columns:
         """What the gate may know at every row."""
-        trace, none = self.trace, np.zeros(len(self.trace), dtype=np.int64)
-        matched = none if self.candidates is None else self.candidates.match_length
-        some = none.astype(bool) if self.candidates is None else self.candidates.some
-        return Columns(trace.committed, some, matched, trace.score)
+        return columns(self.trace, self.candidates)
 
     def emitted(self, copies: Bool[np.ndarray, " row"]) -> Int[np.ndarray, " row"]:
         """What a step emits at each row on the path chosen there: accepted and the bonus."""
         accepted = np.where(copies, self.copy.accepted, self.neural.accepted)
         return np.minimum(accepted + 1, self.trace.remaining)
+
+
+def columns(trace: Traced, candidates: Candidates | None) -> Columns:
+    """What a gate may know at every row, where its copier offers these candidates."""
+    none = np.zeros(len(trace), dtype=np.int64)
+    matched = none if candidates is None else candidates.match_length
+    some = none.astype(bool) if candidates is None else candidates.some
+    return Columns(trace.committed, some, matched, trace.score)
+
+
+def _cut(
+    trace: Traced,
+    policy: Policy,
+    candidates: Candidates | None,
+    copy: Drafted,
+    neural: Drafted,
+) -> tuple[Drafted, Drafted]:
+    """Both paths' drafts where the gate says how deep each may be."""
+    choose = getattr(policy.gate, "depth_many", None)
+    if choose is None:
+        raise SwitchSDError("a gate that chooses depths by what it remembers cannot be replayed")
+    if isinstance(policy.neural, TracedDraft) and policy.neural.tree is not None:
+        raise SwitchSDError(
+            f"{policy.neural.kind} was traced as it is, and a tree cut short is another: replay "
+            "this gate with a chain"
+        )
+    seen, everywhere = columns(trace, candidates), np.ones(len(trace), dtype=bool)
+    if policy.copier is not None:
+        copy = cut_copies(trace, policy.copier, choose(seen, everywhere))
+    return copy, cut_chain(neural, choose(seen, ~everywhere))

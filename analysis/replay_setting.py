@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
 
 from ..decoding.bandits import Exp3Gate, UcbGate
-from ..decoding.neural import GAMMA_EAGLE3, GAMMA_SPS
+from ..decoding.cost_aware import CostAwareFit
+from ..decoding.neural import GAMMA_EAGLE3, GAMMA_MOST, GAMMA_SPS
 from ..decoding.policies import Options, Policy, build_policy
 from ..errors import SwitchSDError
 from ..probing.copy_probe import CopyProbe
@@ -18,7 +20,31 @@ from .replay_paths import TracedDraft
 from .traced import Traced
 
 _WITHOUT = ("vanilla", "pld")
+_PROBED = ("switchsd", "cost-aware")
 _NEURAL = ("sps", "eagle3", "eagle3-tree")
+
+
+@dataclass(frozen=True)
+class TracedProbe(CopyProbe):
+    """A probe whose scores are in a trace.
+
+    Attributes:
+        traced: digest of the probe they are of.
+    """
+
+    traced: str = ""
+
+    @classmethod
+    def of(cls, trace: Traced, tau: float | None = None) -> TracedProbe:
+        """The probe of a trace, without its weights."""
+        site, digest = "blocks.0.hook_resid_post", trace.digests.get("probe") or ""
+        none = torch.zeros(0)
+        return cls(site, 0, tau or 0.0, none, 0.0, "traced", trace.fingerprint, traced=digest)
+
+    @property
+    def digest(self) -> str:
+        """Of the probe that gave the scores."""
+        return self.traced
 
 
 @dataclass(frozen=True)
@@ -36,6 +62,8 @@ class Setting:
         gamma: its lookahead; 5 with EAGLE-3, 4 with a draft model if None.
         seed: of the gates that draw.
         reward: of the bandits; "throughput" takes its costs from the profile.
+        fit: file with the fit of cost-aware; None takes the shipped one. W, D and n are the fit's,
+            and γ is at most 10 if None.
     """
 
     policy: str = "switchsd"
@@ -47,6 +75,7 @@ class Setting:
     gamma: int | None = None
     seed: int = 0
     reward: Literal["emitted", "throughput"] = "emitted"
+    fit: str | None = None
 
     def build(self, trace: Traced, profile: LatencyProfile | None = None) -> Policy:
         """The policy as live decoding has it, but for the drafter, which is a traced one.
@@ -55,8 +84,11 @@ class Setting:
             SwitchSDError: options no such policy can have, or a draft that was not traced.
         """
         neural = self.neural(trace)
-        probe = self._probe(trace) if self.policy == "switchsd" else None
-        options = Options(self.W, self.D, self.n, neural=neural, probe=probe, seed=self.seed)
+        probe = self._probe(trace) if self.policy in _PROBED else None
+        fit = CostAwareFit.load(Path(self.fit)) if self.fit else None
+        options = Options(
+            self.W, self.D, self.n, neural=neural, probe=probe, seed=self.seed, fit=fit
+        )
         policy = build_policy(self.policy, options)
         if self.reward == "throughput" and isinstance(policy.gate, (UcbGate, Exp3Gate)):
             if profile is None:
@@ -74,12 +106,13 @@ class Setting:
         reads = {
             "W": bandit or self.policy == "switchsd",
             "n": bandit or self.policy in ("switchsd", "copyspec"),
-            "D": self.policy not in (*_NEURAL, "vanilla"),
+            "D": self.policy not in (*_NEURAL, "vanilla", "cost-aware"),
             "tau": self.policy == "switchsd",
             "draft": self.policy not in (*_WITHOUT, "sps", "eagle3"),
             "gamma": self.policy not in (*_WITHOUT, "eagle3-tree"),
             "seed": self.policy == "bandit-exp3",
             "reward": bandit,
+            "fit": self.policy == "cost-aware",
         }
         kept = {name: value for name, value in asdict(self).items() if reads.get(name)}
         if self.policy == "eagle3-tree" and not _is_tree(self.draft):
@@ -103,18 +136,22 @@ class Setting:
         if self.policy in _NEURAL and self.policy != ("eagle3-tree" if _is_tree(kind) else kind):
             raise SwitchSDError(f"{self.policy} does not draft with {kind}: leave the draft out")
         trace.accepted(kind)  # refuses one that was not traced
-        gamma = (GAMMA_SPS if kind == "sps" else GAMMA_EAGLE3) if self.gamma is None else self.gamma
-        return TracedDraft(kind, gamma)
+        gamma = self.gamma
+        if gamma is None:
+            gamma = GAMMA_SPS if kind == "sps" else GAMMA_EAGLE3
+            gamma = GAMMA_MOST if self.policy == "cost-aware" else gamma
+        return TracedDraft(kind, gamma, digest=trace.digests.get(kind))
 
     def _probe(self, trace: Traced) -> CopyProbe:
-        """The traced probe without its weights: its scores are in the trace."""
-        tau = trace.tau if self.tau is None else self.tau
-        if tau is None:
-            raise SwitchSDError("the trace does not say the probe's tau: give one")
+        """The traced probe, with this setting's τ."""
         if np.isnan(trace.score).all():
-            raise SwitchSDError("the trace has no probe scores: switchsd cannot be replayed on it")
-        site = "blocks.0.hook_resid_post"
-        return CopyProbe(site, 0, tau, torch.zeros(0), 0.0, "traced", trace.fingerprint)
+            raise SwitchSDError(
+                f"the trace has no probe scores: {self.policy} cannot be replayed on it"
+            )
+        tau = trace.tau if self.tau is None else self.tau
+        if tau is None and self.policy == "switchsd":
+            raise SwitchSDError("the trace does not say the probe's tau: give one")
+        return TracedProbe.of(trace, tau)
 
 
 def _first_tree(trace: Traced) -> str:

@@ -37,6 +37,7 @@ class Traced:
         fingerprint: of the target.
         tau: threshold of the probe whose scores are in; None if the trace does not say.
         draft_vocab_size: of the EAGLE-3 head; None if the trace does not say.
+        digests: of the probe ("probe") and the drafts ("eagle3", "sps"), as far as it says.
 
     Raises:
         SwitchSDError: no prompts, missing columns, or prompts whose rows are not all there.
@@ -48,6 +49,7 @@ class Traced:
     fingerprint: str = ""
     tau: float | None = None
     draft_vocab_size: int | None = None
+    digests: dict[str, str | None] = field(default_factory=dict)
     _kept: dict[Hashable, tuple[Any, tuple]] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -91,6 +93,9 @@ class Traced:
             fingerprint=about["model"],
             tau=probe.get("tau"),
             draft_vocab_size=head.get("draft_vocab_size"),
+            digests={
+                name: (about[name] or {}).get("digest") for name in ("probe", "eagle3", "sps")
+            },
         )
 
     @cached_property
@@ -208,4 +213,5 @@ def some_prompts(trace: Traced, keep: Bool[np.ndarray, " prompt"]) -> Traced:
         trace.fingerprint,
         trace.tau,
         trace.draft_vocab_size,
+        trace.digests,
     )

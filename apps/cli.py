@@ -13,9 +13,15 @@ from typing import Annotated
 import typer
 
 from ..errors import SwitchSDError
+from .bench_command import bench_command
+from .claims_command import claims_command
 from .console import console, errors, progress_bars
 from .data_commands import data_app
 from .draft_commands import draft_app
+from .explain_command import explain_app
+from .figures_command import figures_command
+from .explain_study_command import study_command
+from .gate_commands import gate_app
 from .generate_command import generate_command
 from .options import DEFAULT, Device, Dtype, Model, load_lens
 from .probe_commands import probe_app
@@ -34,6 +40,9 @@ app = typer.Typer(
 
 app.add_typer(data_app, name="data")
 app.add_typer(draft_app, name="draft")
+app.add_typer(gate_app, name="gate")
+app.add_typer(explain_app, name="explain")
+explain_app.command("study")(study_command)
 app.add_typer(probe_app, name="probe")
 
 
@@ -77,6 +86,9 @@ app.command(name="generate")(generate_command)
 app.command(name="trace")(trace_command)
 app.command(name="profile")(profile_command)
 app.command(name="replay")(replay_command)
+app.command(name="claims")(claims_command)
+app.command(name="bench")(bench_command)
+app.command(name="figures")(figures_command)
 
 
 @app.command()

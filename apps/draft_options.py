@@ -54,12 +54,14 @@ def draft_folders(lens: Lens, eagle3: Path | None, sps: Path | None) -> dict[str
 
 def draft_digests(folders: dict[str, Path]) -> dict[str, str]:
     """What a run knows its drafts by: a digest of the weights, or the id of one from the hub."""
+    return {kind: draft_digest(folder) for kind, folder in folders.items()}
+
+
+def draft_digest(folder: Path) -> str:
+    """The same of one draft."""
     from ..decoding.shipped import weights_digest
 
-    return {
-        kind: weights_digest(folder) if folder.is_dir() else str(folder)
-        for kind, folder in folders.items()
-    }
+    return weights_digest(folder) if folder.is_dir() else str(folder)
 
 
 def open_head(lens: Lens, folder: Path | None) -> Eagle3Head | None:
@@ -87,6 +89,7 @@ def open_draft_model(lens: Lens, folder: Path | None) -> Lens | None:
     draft: Any = read_draft(folder, lens)
     if draft is None:
         draft = load_lens(str(folder), str(lens.device), lens.dtype)
+        draft.digest = draft_digest(folder)
     if not isinstance(draft, Lens):
         raise SwitchSDError(f"{folder} holds an EAGLE-3 head: name it with --eagle3")
     return draft

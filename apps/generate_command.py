@@ -11,6 +11,7 @@ import typer
 
 from ..errors import SwitchSDError
 from .console import errors
+from .draft_options import draft_digest
 from .options import DEFAULT, Device, Dtype, Model, load_lens
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def generate_command(
         str,
         typer.Option(
             help="vanilla, pld, copyspec, suffix, sps, eagle3, eagle3-tree, bandit-ucb, "
-            "bandit-exp3 or switchsd."
+            "bandit-exp3, switchsd or cost-aware."
         ),
     ] = "switchsd",
     model: Model = DEFAULT,
@@ -46,7 +47,10 @@ def generate_command(
     ] = None,
     gamma: Annotated[
         int | None,
-        typer.Option(help="Lookahead of the neural path; 5 with EAGLE-3, 4 with a model."),
+        typer.Option(
+            help="Lookahead of the neural path; 5 with EAGLE-3, 4 with a model, at most 10 "
+            "where cost-aware chooses it."
+        ),
     ] = None,
     w: Annotated[int, typer.Option("--W", help="Copy candidates.")] = 1,
     d: Annotated[int, typer.Option("--D", help="Tokens of each.")] = 10,
@@ -81,7 +85,7 @@ def generate_command(
         n=n,
         tau=tau,
         seed=seed,
-        probe=find_probe(lens, probe, required=policy == "switchsd"),
+        probe=find_probe(lens, probe, required=policy in ("switchsd", "cost-aware")),
         neural=find_drafter(policy, lens, draft, gamma),
     )
     decoding = Decoding(
@@ -146,4 +150,5 @@ def find_drafter(
         named = read_draft(Path(draft), lens)
         if named is None:
             named = load_lens(draft, str(lens.device), lens.dtype)
+            named.digest = draft_digest(Path(draft))
     return neural_drafter(policy, lens, draft=named, gamma=gamma)

@@ -44,6 +44,9 @@ def replay_command(
     ] = None,
     seed: Annotated[list[int] | None, typer.Option(help="Of the gates that draw; 0.")] = None,
     reward: Annotated[str, typer.Option(help="Of the bandits: emitted or throughput.")] = "emitted",
+    fit: Annotated[
+        str | None, typer.Option(help="File with the fit of cost-aware; the shipped one.")
+    ] = None,
     steps: Annotated[bool, typer.Option("--steps", help="Keep a table of every step.")] = False,
     oracle: Annotated[
         bool, typer.Option("--oracle", help="Share of the oracle's gain (needs a profile).")
@@ -68,12 +71,12 @@ def replay_command(
         "policy": policy or ["switchsd"], "tau": tau or [None], "W": w or [1], "D": d or [10],
         "n": n or [3], "draft": draft or [None], "gamma": gamma or [None], "seed": seed or [0],
     }  # fmt: skip
-    settings = _settings(named, reward)
+    settings = _settings(named, reward, fit)
     for setting in settings:  # all are refused before any is played
         Plan.of(traced, setting.build(traced, costs), costs)
     config = {
-        **named, "reward": reward, "steps": steps, "oracle": oracle, "trace": str(trace),
-        "fingerprint": traced.fingerprint, "prompts": len(traced.prompts),
+        **named, "reward": reward, "fit": fit, "steps": steps, "oracle": oracle,
+        "trace": str(trace), "fingerprint": traced.fingerprint, "prompts": len(traced.prompts),
         "profile": costs.describe() if costs is not None else None,
     }  # fmt: skip
     done = Run.start(run, command="replay", config=config)
@@ -93,12 +96,12 @@ def replay_command(
     console.print(f"{len(settings)} settings in {seconds:.1f} s: {done.path}", soft_wrap=True)
 
 
-def _settings(named: dict[str, list[Any]], reward: Any) -> list[Setting]:
+def _settings(named: dict[str, list[Any]], reward: Any, fit: str | None) -> list[Setting]:
     """Every combination; options that a policy does not read are not varied for it."""
     from ..analysis.replay_setting import Setting
 
     found = [
-        Setting(reward=reward, **dict(zip(named, values, strict=True))).reduced()
+        Setting(reward=reward, fit=fit, **dict(zip(named, values, strict=True))).reduced()
         for values in itertools.product(*named.values())
     ]
     return list(dict.fromkeys(found))
@@ -144,6 +147,8 @@ def _shares(trace: Traced, settings: list[Setting], profile: LatencyProfile) -> 
     tables = []
     for number, setting in enumerate(settings):
         fixed = Setting() if setting.policy in ("vanilla", "pld") else setting
+        if setting.policy == "cost-aware":
+            fixed = Setting(draft=setting.draft)  # W, D, n and γ are its own choice
         table = oracle_shares(trace, {setting.policy: setting}, profile, fixed=fixed)
         tables.append(table.assign(setting=number))
     return pd.concat(tables, ignore_index=True)

@@ -76,8 +76,12 @@ class Outcome:
 class Gate(Protocol):
     """Decides a path each step.
 
-    A gate without memory may also have `decide_many(columns)`: True where it copies. Replay then
-    asks once for a whole trace; its `reset` and `observe` must do nothing.
+    It may also have `depth(seen, path)`: how deep the draft of that path may be at most, D of a
+    copy and γ of a chain alike; 0 drafts nothing, None leaves it to the drafter.
+
+    A gate without memory may have `decide_many(columns)`: True where it copies; and with `depth`
+    also `depth_many(columns, copies)`. Replay then asks once for a whole trace; its `reset` and
+    `observe` must do nothing.
     """
 
     def reset(self) -> None:
@@ -90,7 +94,9 @@ class Gate(Protocol):
         """Learn from the step just taken."""
 
 
-class _Memoryless:
+class Memoryless:
+    """A gate that neither learns nor forgets."""
+
     def reset(self) -> None:
         """Nothing to forget."""
 
@@ -98,7 +104,7 @@ class _Memoryless:
         """Nothing to learn."""
 
 
-class NeuralGate(_Memoryless):
+class NeuralGate(Memoryless):
     """Never copies (vanilla, SPS, EAGLE-3)."""
 
     def decide(self, seen: Observation) -> Path:
@@ -110,7 +116,7 @@ class NeuralGate(_Memoryless):
         return np.zeros(len(seen.committed), dtype=bool)
 
 
-class CopyGate(_Memoryless):
+class CopyGate(Memoryless):
     """Copies whenever the context offers a candidate (PLD, CopySpec)."""
 
     def decide(self, seen: Observation) -> Path:
@@ -122,7 +128,7 @@ class CopyGate(_Memoryless):
         return seen.has_candidate.astype(bool)
 
 
-class ProbeGate(_Memoryless):
+class ProbeGate(Memoryless):
     """SwitchSD's rule: copy when the probe's score is at least τ and there is something to copy.
 
     Args:

@@ -21,6 +21,8 @@ from .policies import POLICIES
 from .shipped import SHIPPED, has_shipped_head, shipped_draft, shipped_head
 
 GAMMA_EAGLE3, GAMMA_SPS = 5, 4
+GAMMA_MOST = 10
+"""Most a gate that chooses its own lookahead can ask for: as deep as chains are traced."""
 TREE = TreeShape(total=20, depth=4, top_k=4)
 """Verifying 20 tokens costs a CPU about 1.5 forwards; published presets of 60 are for a GPU."""
 
@@ -45,7 +47,8 @@ def neural_drafter(
         policy: a name from the registry.
         lens: the target.
         draft: a head or a draft model; the shipped one if None.
-        gamma: lookahead; 5 with a head, 4 with a draft model if None.
+        gamma: lookahead; 5 with a head, 4 with a draft model if None, and 10 at most for
+            cost-aware, which chooses.
         tree: of eagle3-tree.
         folder: where shipped drafts lie.
 
@@ -60,6 +63,8 @@ def neural_drafter(
         raise SwitchSDError(f"unknown policy {policy!r}: choose one of {', '.join(POLICIES)}")
     if policy in _WITHOUT:
         return None
+    if policy == "cost-aware" and gamma is None:
+        gamma = GAMMA_MOST  # its gate says how deep
     if policy.startswith("eagle3"):
         if isinstance(draft, Lens):
             raise SwitchSDError(

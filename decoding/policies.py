@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,10 +11,13 @@ import torch
 from ..errors import SwitchSDError
 from ..probing.copy_probe import CopyProbe
 from .bandits import Exp3Gate, UcbGate
+from .cost_aware import CostAwareFit, CostAwareGate
 from .drafters import Drafter
 from .drafters.copy import Copier, FirstCopier, Lookup, RecentCopier
+from .drafters.identity import draft_identity
 from .drafters.suffix import SuffixCopier
 from .gates import CopyGate, Gate, NeuralGate, Observation, Path, ProbeGate
+from .shipped_fit import shipped_fit
 from .tree import DraftTree
 
 
@@ -29,6 +33,7 @@ class Options:
         probe: the probe switchsd is gated by; others only record its score.
         neural: drafter of the non-copy path; None decodes one token there.
         seed: of the gates that draw (bandit-exp3).
+        fit: of cost-aware; None takes the shipped one. It brings W, D, n and γ.
     """
 
     W: int = 1
@@ -38,6 +43,7 @@ class Options:
     probe: CopyProbe | None = None
     neural: Drafter | None = None
     seed: int = 0
+    fit: CostAwareFit | None = None
 
     def __post_init__(self) -> None:
         if min(self.W, self.D, self.n) < 1:
@@ -97,9 +103,11 @@ class Policy:
         """
         lookup = self.copier.look(committed) if self.copier is not None else Lookup()
         has_candidate = bool(lookup.candidates)
-        path = self.gate.decide(
-            Observation(len(committed), has_candidate, lookup.match_length, score)
-        )
+        seen = Observation(len(committed), has_candidate, lookup.match_length, score)
+        path = self.gate.decide(seen)
+        choose_depth = getattr(self.gate, "depth", None)
+        depth = None if choose_depth is None else choose_depth(seen, path)
+        limit = limit if depth is None else min(limit, depth)
         tree = DraftTree()
         if limit >= 1 and path == "copy":
             tree = lookup.tree(limit, stops)
@@ -151,6 +159,17 @@ def _bandit(name: str, gate: Callable[[Options], Gate]) -> Callable[[Options], P
     return build
 
 
+def _cost_aware(options: Options) -> Policy:
+    if options.probe is None:
+        raise SwitchSDError("cost-aware needs the probe it was fitted with: pass it")
+    kind, digest = draft_identity(options.neural)
+    model = options.probe.fingerprint
+    fit = options.fit or shipped_fit(model, kind)
+    fit.check(model=model, probe=options.probe.digest, kind=kind, draft=digest)
+    copier = RecentCopier(fit.W, max(1, *itertools.chain(*fit.copy)), fit.n)
+    return Policy("cost-aware", CostAwareGate(fit), copier, options.neural, options.probe)
+
+
 def _most_emitted(options: Options) -> int:
     return 1 + max(options.D, options.neural.depth if options.neural is not None else 0)
 
@@ -166,6 +185,7 @@ POLICIES: dict[str, Callable[[Options], Policy]] = {
     "bandit-ucb": _bandit("bandit-ucb", lambda o: UcbGate(_most_emitted(o))),
     "bandit-exp3": _bandit("bandit-exp3", lambda o: Exp3Gate(_most_emitted(o), seed=o.seed)),
     "switchsd": _switchsd,
+    "cost-aware": _cost_aware,
 }
 
 

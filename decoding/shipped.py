@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 from ..errors import SwitchSDError
 from ..probing.lens import Lens
-from .drafters.draft_card import CARD, Kind, read_card
+from .drafters.draft_card import CARD, Kind, read_card, weights_of
+from .drafters.draft_card import weights_digest as weights_digest
 from .drafters.draft_checkpoint import load_draft
 from .drafters.eagle3_checkpoint import load_head
 from .drafters.eagle3_head import Eagle3Head
@@ -53,19 +53,6 @@ def find_shipped(lens: Lens, kind: Kind, *, folder: Path = SHIPPED) -> Path | No
         if about.get("kind") == kind and about.get("fingerprint") == lens.fingerprint:
             return card.parent
     return None
-
-
-def weights_of(folder: Path) -> list[Path]:
-    """The weight files of a draft."""
-    return sorted(file for file in folder.iterdir() if file.suffix in (".safetensors", ".bin"))
-
-
-def weights_digest(folder: Path) -> str:
-    """SHA-256 of a draft's weight files, shortened: what a run with them can be known by."""
-    digest = hashlib.sha256()
-    for file in weights_of(folder):
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:24]
 
 
 def weights_mib(folder: Path) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,13 @@ class CopyProbe:
         """Probability of copy mode, in float32; `attn.hook_z` may come with its heads apart."""
         flat = activations if activations.shape[-1] == len(self.weight) else activations.flatten(-2)
         return torch.sigmoid(flat.float() @ self.weight.to(flat.device) + self.bias)
+
+    @property
+    def digest(self) -> str:
+        """What its scores can be known by: a hash of site, weights and bias."""
+        digest = hashlib.sha256(f"{self.site} {self.bias!r}".encode())
+        digest.update(self.weight.detach().cpu().float().numpy().tobytes())
+        return digest.hexdigest()[:24]
 
     def check(self, lens: Lens) -> None:
         """Raise unless this probe was made for `lens`' model."""

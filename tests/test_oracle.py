@@ -21,6 +21,7 @@ from switchsd.decoding.policies import POLICIES, Policy
 from tiny_traces import made_up, profile_for
 
 PROFILE = profile_for()
+UNLIKE = ("eagle3-tree", "cost-aware")  # no draft of the setting's, or depths of its own
 
 
 class ByList:
@@ -172,7 +173,7 @@ def test_free_drafts_are_taken_whole_and_dear_ones_never() -> None:
 def test_shares_pool_prompts() -> None:
     trace = made_up(prompts=6, tokens=40)
     fixed = Setting(W=4, D=20, n=1, gamma=4)
-    policies = {name: replace(fixed, policy=name) for name in POLICIES if name != "eagle3-tree"}
+    policies = {name: replace(fixed, policy=name) for name in POLICIES if name not in UNLIKE}
     table = oracle_shares(trace, policies, PROFILE, fixed=fixed).set_index(["policy", "set"])
     assert table.loc[("eagle3", "all"), "share"] == pytest.approx(0.0)
     assert (table.loc["oracle_full", "share"] >= 1).all()

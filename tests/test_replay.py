@@ -15,13 +15,15 @@ from switchsd import SwitchSDError
 from switchsd.analysis.counterfactual import TraceSettings
 from switchsd.analysis.draft_eval import Drafts
 from switchsd.analysis.exactness import noisy_copy
+from switchsd.analysis.exactness_fit import random_fit
 from switchsd.analysis.replay import by_set, play, replay, sweep
 from switchsd.analysis.replay_paths import TracedDraft
 from switchsd.analysis.replay_plan import Plan
-from switchsd.analysis.replay_setting import Setting
+from switchsd.analysis.replay_setting import Setting, TracedProbe
 from switchsd.analysis.trace_prompt import trace_prompt
 from switchsd.analysis.traced import Traced
 from switchsd.decoding.bandits import UcbGate
+from switchsd.decoding.cost_aware import CostAwareFit
 from switchsd.decoding.drafters.copy import RecentCopier
 from switchsd.decoding.drafters.draft_model import DraftModel
 from switchsd.decoding.drafters.eagle3 import Eagle3
@@ -43,6 +45,7 @@ PROMPTS = [
 ]
 TREE = f"tree_{SHAPE.total}_{SHAPE.depth}_{SHAPE.top_k}"
 PROFILE = profile_for()
+WITHOUT_FIT = tuple(name for name in POLICIES if name != "cost-aware")
 
 
 class Lab:
@@ -50,6 +53,8 @@ class Lab:
 
     def __init__(self, lens: Lens, folder: Path, **settings) -> None:
         self.lens, self.settings = lens, {"max_new_tokens": 40, "eos_ids": (), **settings}
+        self.folder = folder.with_name(f"{folder.name}-fits")
+        self.folder.mkdir()
         texts = greedy_texts(lens)
         self.head = taught(eagle3_task(lens, features(lens, texts, folder)))
         self.draft, self.probe = noisy_copy(lens), probe_for(lens)
@@ -58,17 +63,32 @@ class Lab:
             lens, self.prompts, head=self.head, draft=self.draft, probe=self.probe, **self.settings
         )
 
+    def setting(self, policy: str, **options) -> Setting:
+        """cost-aware with random depths, other policies as they are named."""
+        if policy != "cost-aware":
+            return Setting(policy, **options)
+        kind, gamma = options.get("draft") or "eagle3", options.get("gamma")
+        kind = "eagle3" if kind == TREE else kind  # a tree cut short is another
+        W, n, seed = options.get("W", 1), options.get("n", 3), len(list(self.folder.iterdir()))
+        neural = None if kind == "none" else TracedDraft(kind, digest=self.trace.digests[kind])
+        path = self.folder / f"fit-{seed}.json"
+        random_fit(self.probe, neural, W=W, n=n, seed=seed).save(path)
+        return Setting(policy, draft=kind, gamma=gamma, fit=str(path))
+
     def live(self, setting: Setting, profile=None) -> pd.DataFrame:
         kind = setting.draft or {"sps": "sps", "eagle3-tree": TREE}.get(setting.policy, "eagle3")
         neural = None
+        if setting.policy == "cost-aware":
+            setting = replace(setting, gamma=setting.gamma or 10)
         if kind == "sps":
             neural = DraftModel(self.draft, self.lens, gamma=setting.gamma or 4)
         elif kind.startswith("tree"):
             neural = Eagle3(self.head, self.lens, tree=SHAPE)
         elif kind == "eagle3":
             neural = Eagle3(self.head, self.lens, gamma=setting.gamma or 5)
+        fit = CostAwareFit.load(Path(setting.fit)) if setting.fit else None
         options = Options(
-            setting.W, setting.D, setting.n, setting.tau, self.probe, neural, setting.seed
+            setting.W, setting.D, setting.n, setting.tau, self.probe, neural, setting.seed, fit
         )
         policy = build_policy(setting.policy, options)
         if setting.reward == "throughput":
@@ -119,7 +139,7 @@ def stopped(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Lab:
 @pytest.mark.parametrize("policy", list(POLICIES))
 def test_replay_ends_where_the_context_ends(crowded: Lab, policy: str) -> None:
     for options in VARIED[:3]:
-        assert_same(crowded, Setting(policy, **options))
+        assert_same(crowded, crowded.setting(policy, **options))
 
 
 def test_the_trace_of_one_pass_is_that_of_asking_everywhere(lab: Lab) -> None:
@@ -141,7 +161,7 @@ def assert_same(lab: Lab, setting: Setting, profile=None) -> pd.DataFrame:
     live, steps = lab.live(setting, profile), replay(lab.trace, setting, profile=profile).steps()
     for column in ["prompt_id", *SAME]:
         assert live[column].tolist() == steps[column].tolist(), (setting, column)
-    if setting.policy == "switchsd":
+    if setting.policy in ("switchsd", "cost-aware"):
         np.testing.assert_allclose(live["score"], steps["score"], atol=1e-5)
     return steps
 
@@ -163,14 +183,14 @@ def test_replay_is_live_decoding(lab: Lab, policy: str) -> None:
         if policy in ("sps", "eagle3", "eagle3-tree"):
             options = {k: v for k, v in options.items() if k != "draft"}
         for tau in (0.3, 0.6) if policy == "switchsd" else (None,):
-            taken.append(assert_same(lab, Setting(policy, tau=tau, **options)))
+            taken.append(assert_same(lab, lab.setting(policy, tau=tau, **options)))
     steps = pd.concat(taken)
     if policy == "vanilla":
         assert set(steps["path"]) == {"plain"}
         return
     assert (steps["accepted"] > 1).any(), "no multi-token accept: the check proves nothing"
     assert (steps["accepted"] < steps["proposed"]).any(), "nothing rejected"
-    if policy in ("copyspec", "suffix", "switchsd", "bandit-ucb", "bandit-exp3"):
+    if policy in ("copyspec", "suffix", "switchsd", "bandit-ucb", "bandit-exp3", "cost-aware"):
         assert {"copy", "neural"} <= set(steps["path"])
 
 
@@ -185,7 +205,7 @@ def test_bandits_by_throughput_learn_from_the_same_costs_live(lab: Lab, policy: 
 @pytest.mark.parametrize("policy", list(POLICIES))
 def test_replay_ends_where_the_text_ends(stopped: Lab, policy: str) -> None:
     for options in VARIED[:3]:
-        assert_same(stopped, Setting(policy, **options))
+        assert_same(stopped, stopped.setting(policy, **options))
 
 
 SETTINGS = [
@@ -196,16 +216,22 @@ SETTINGS = [
             (("eagle3", 5), ("sps", 2), ("tree_8_3_2", None), ("none", None)),
         )
     ),
-    *(Setting(name, D=D, n=n) for name in POLICIES for D in (5, 20) for n in (1, 3)),
+    *(Setting(name, D=D, n=n) for name in WITHOUT_FIT for D in (5, 20) for n in (1, 3)),
 ]  # fmt: skip
 
 
-def test_the_fast_way_equals_step_by_step() -> None:
+def test_the_fast_way_equals_step_by_step(tmp_path: Path) -> None:
     trace = made_up(prompts=5, tokens=40)
-    table = sweep(trace, SETTINGS, profile=PROFILE)
-    assert len(table) == len(SETTINGS)
+    settings = list(SETTINGS)
+    for seed, kind in enumerate(("eagle3", "sps", "none")):
+        draft = None if kind == "none" else TracedDraft(kind)
+        fit = random_fit(TracedProbe.of(trace), draft, n=1, W=2, seed=seed)
+        fit.save(tmp_path / kind)
+        settings.append(Setting("cost-aware", draft=kind, fit=str(tmp_path / kind)))
+    table = sweep(trace, settings, profile=PROFILE)
+    assert len(table) == len(settings)
     fast = 0
-    for (_, row), setting in zip(table.iterrows(), SETTINGS, strict=True):
+    for (_, row), setting in zip(table.iterrows(), settings, strict=True):
         plan = Plan.of(trace, setting.build(trace, PROFILE), PROFILE)
         slow, quick = play(plan, one_by_one=True), play(plan)
         fast += hasattr(plan.policy.gate, "decide_many")
@@ -329,7 +355,7 @@ def test_a_thousand_settings_in_seconds() -> None:
 def test_settings_that_cannot_differ_are_one() -> None:
     varied = [
         Setting(name, W, D, n, tau, draft, gamma, seed, reward)
-        for name in POLICIES
+        for name in WITHOUT_FIT
         for W, D, n, tau, (draft, gamma), seed, reward in itertools.product(
             (1, 2), (5, 9), (1, 2), (0.1, 0.9),
             ((None, 2), ("sps", 3), ("tree_8_3_2", 2), ("tree_8_3_2", 3)), (0, 1),

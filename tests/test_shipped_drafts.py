@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from switchsd import SwitchSDError
+from switchsd.analysis.exactness_fit import random_fit
 from switchsd.apps.generate_command import find_drafter
 from switchsd.decoding.drafters.draft_checkpoint import save_draft
 from switchsd.decoding.drafters.draft_model import DraftModel
@@ -112,7 +113,9 @@ def test_every_policy_gets_its_drafter(tiny: Callable[..., Lens], tmp_path: Path
         assert drafter.gamma == 2
     truth = generate(lens, PROMPT, "vanilla", max_new_tokens=24, eos_ids=()).ids
     for name, drafter in got.items():
-        options = Options(probe=probe_for(lens), neural=drafter)
+        probe = probe_for(lens)
+        fit = random_fit(probe, drafter) if name == "cost-aware" else None
+        options = Options(probe=probe, neural=drafter, fit=fit)
         policy = build_policy(name, options)
         result = generate(lens, PROMPT, policy, max_new_tokens=24, eos_ids=())
         assert result.ids == truth

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from switchsd.analysis.exactness_fit import random_fit
 from switchsd.decoding.drafters.draft_model import DraftModel
 from switchsd.decoding.drafters.eagle3 import Eagle3, TreeShape
 from switchsd.decoding.drafters.eagle3_head import random_head
@@ -76,10 +77,13 @@ def policy_for(
 ) -> Policy:
     """A policy of the registry, with a draft model or a random EAGLE-3 head where it takes one."""
     neural: Any = None
-    if name in ("sps", "bandit-ucb", "bandit-exp3", "switchsd"):
+    if name in ("sps", "bandit-ucb", "bandit-exp3", "switchsd", "cost-aware"):
         neural = DraftModel(draft, lens, gamma=3, sampling=sampling)
     elif name.startswith("eagle3"):
         tree = TreeShape(8, 3, 2) if name == "eagle3-tree" else None
         neural = Eagle3(random_head(lens), lens, gamma=3, tree=tree, sampling=sampling)
     values = {"probe": probe_for(lens, bias=1.0), "neural": neural, **options}
+    if name == "cost-aware" and "fit" not in values:
+        W, n = options.get("W", 1), options.get("n", 3)
+        values["fit"] = random_fit(values["probe"], neural, W=W, n=n)
     return build_policy(name, Options(**values))

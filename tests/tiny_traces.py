@@ -76,6 +76,7 @@ def live_trace(
         frozenset(eos_ids),
         lens.fingerprint,
         probe.tau,
+        digests={"probe": probe.digest, "eagle3": head.digest, "sps": draft.digest},
     )
 
 

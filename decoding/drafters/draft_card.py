@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -46,3 +47,16 @@ def read_card(folder: Path) -> dict[str, Any]:
     if not isinstance(card, dict):
         raise SwitchSDError(f"{folder / CARD} is no card of a draft; make the draft again")
     return card
+
+
+def weights_of(folder: Path) -> list[Path]:
+    """The weight files of a draft."""
+    return sorted(file for file in folder.iterdir() if file.suffix in (".safetensors", ".bin"))
+
+
+def weights_digest(folder: Path) -> str:
+    """SHA-256 of a draft's weight files, shortened: what a run with them can be known by."""
+    digest = hashlib.sha256()
+    for file in weights_of(folder):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:24]

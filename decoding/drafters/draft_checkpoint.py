@@ -23,7 +23,7 @@ from ...errors import SwitchSDError
 from ...probing.lens import Lens
 from ...probing.loading import DTYPES, wrap
 from ...runs import read_json, write_json
-from .draft_card import CARD, read_card, write_card
+from .draft_card import CARD, read_card, weights_digest, write_card
 from .tied_draft import PartialUnembedding, own_shapes, own_weights, tied_draft
 
 if TYPE_CHECKING:
@@ -113,7 +113,9 @@ def load_draft(folder: str | Path, target: Lens) -> Lens:
     _check_layout(folder, config, weights)
     placed = {name: part.to(target.device, target.model.dtype) for name, part in weights.items()}
     model = tied_draft(config, placed, target, ids)
-    return wrap(model, target.tokenizer, name=folder.name, device=str(target.device))
+    lens = wrap(model, target.tokenizer, name=folder.name, device=str(target.device))
+    lens.digest = weights_digest(folder)
+    return lens
 
 
 def _check_tied(model: LlamaForCausalLM, target: Lens) -> None:

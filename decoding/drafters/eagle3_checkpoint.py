@@ -22,7 +22,7 @@ from torch import Tensor
 from ...errors import SwitchSDError
 from ...probing.lens import Lens
 from ...runs import write_json
-from .draft_card import read_card, write_card
+from .draft_card import read_card, weights_digest, write_card
 from .eagle3_config import head_config, published_config, read_json_config, warn_of_rope
 from .eagle3_head import Eagle3Head
 
@@ -101,6 +101,7 @@ def load_head(folder: str | Path, lens: Lens) -> Eagle3Head:
     _check_layout(folder, head, weights)
     head.load_state_dict(weights)
     _set_vocabulary(folder, head, d2t, t2d)
+    head.digest = weights_digest(folder)
     return head.to(lens.device, lens.model.dtype).eval()
 
 

@@ -176,8 +176,10 @@ class Eagle3Head(nn.Module):
 
     Attributes:
         target_ids: [draft_vocab], the target's id of each draft token.
+        digest: of the weight files it was read from; None if it was read from none.
     """
 
+    digest: str | None = None
     d2t: Tensor | None
     t2d: Tensor | None
 

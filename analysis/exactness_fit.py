@@ -1,0 +1,42 @@
+"""A fit of cost-aware with random depths: stands in where the question is whether text is exact."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..decoding.cost_aware import CostAwareFit
+from ..decoding.drafters import Drafter
+from ..decoding.drafters.identity import draft_identity
+from ..probing.copy_probe import CopyProbe
+
+
+def random_fit(
+    probe: CopyProbe, neural: Drafter | None, *, W: int = 1, n: int = 3, seed: int = 0
+) -> CostAwareFit:
+    """Depths of copies (0–20) and drafts (0–10) at random, for a probe and a draft.
+
+    Args:
+        probe: what it reads.
+        neural: what drafts; None: nothing.
+        W: copy candidates.
+        n: tokens that have to match.
+        seed: of the depths.
+    """
+    rng = np.random.default_rng(seed)
+    scores, matches = (0.25, 0.5, 0.75), (1, 2, 4)
+    size = (len(matches) + 1, len(scores) + 1)
+    copy, drafts = rng.integers(0, 21, size), rng.integers(0, 11, size)
+    copy[0] = 0  # nothing to copy there
+    kind, digest = draft_identity(neural)
+    return CostAwareFit(
+        probe.fingerprint,
+        probe.digest,
+        kind,
+        digest,
+        n,
+        W,
+        scores,
+        matches,
+        tuple(map(tuple, copy.tolist())),
+        tuple(map(tuple, drafts.tolist())),
+    )

@@ -1,0 +1,89 @@
+"""The heat map's table: at every position, what each path would have given if a step began there.
+
+Read from a counterfactual trace's positions, or from a run's own `copy_yield`. No model library.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pandas as pd
+
+from .curves import require
+from .token_charts import HeatRow
+
+_COPY = re.compile(r"copy_n(\d+)")
+_NEURAL = {"eagle3": "EAGLE-3", "sps": "SPS"}
+_LONGEST_COPY, _LONGEST_CHAIN = 20, 10
+
+
+def rows_of_trace(positions: pd.DataFrame) -> tuple[pd.DataFrame, list[HeatRow]]:
+    """Score and accepted length of the newest copy candidate for each n, and of each draft.
+
+    Args:
+        positions: one prompt's table of a trace.
+
+    Returns:
+        The table by position (no candidate: no value), and its rows.
+    """
+    require(positions, "positions", "position", "score")
+    columns: dict[str, np.ndarray] = {}
+    rows = []
+    if positions["score"].notna().any():
+        columns["score"] = positions["score"].to_numpy(float)
+        rows.append(HeatRow("probe score, %", "score", 1.0))
+    for name in map(str, positions.columns):
+        copied = _COPY.fullmatch(name)
+        if copied:
+            columns[name] = _newest(positions[name])
+            rows.append(HeatRow(f"copy, n = {copied[1]}", name, _LONGEST_COPY))
+        elif name in _NEURAL or (name.startswith("tree_") and name.count("_") == 3):
+            columns[name] = positions[name].to_numpy(float)
+            label = _NEURAL.get(name) or f"tree {'/'.join(name.split('_')[1:])}"
+            rows.append(HeatRow(label, name, _LONGEST_CHAIN))
+    return pd.DataFrame(columns, index=positions["position"].to_numpy()), rows
+
+
+def rows_of_yield(copy_yield: pd.DataFrame) -> tuple[pd.DataFrame, list[HeatRow]]:
+    """Score, accepted copy and match length of one prompt's rows of a run's `copy_yield`."""
+    require(copy_yield, "copy_yield", "position", "score", "accepted", "match_length")
+    table = copy_yield.drop_duplicates("position").set_index("position")
+    kept = table[["score", "accepted", "match_length"]].astype(float)
+    return kept, [
+        HeatRow("probe score, %", "score", 1.0),
+        HeatRow("copy accepted", "accepted", _LONGEST_COPY),
+        HeatRow("match length", "match_length", _LONGEST_COPY),
+    ]
+
+
+def token_texts(ids: Sequence[int], decode: Callable[[list[int]], str]) -> list[str]:
+    """Text of each token alone; a character split over several tokens stands at the last of them.
+
+    Those before it hold U+FFFD. `decode` turns ids into text.
+
+    Example:
+        >>> token_texts([1, 2], decode)  # two halves of one emoji
+        ['\\ufffd', '🙂']
+    """
+    texts = [decode([token]) for token in ids]
+    place = 0
+    while place < len(texts):
+        if "\ufffd" not in texts[place]:
+            place += 1
+            continue
+        for end in range(place + 2, min(place + 9, len(ids) + 1)):
+            whole = decode(list(ids[place:end]))
+            if "\ufffd" not in whole:
+                texts[place : end - 1] = ["\ufffd"] * (end - 1 - place)
+                texts[end - 1] = whole
+                place = end
+                break
+        else:
+            place += 1
+    return texts
+
+
+def _newest(column: pd.Series) -> np.ndarray:
+    return np.array([float(values[0]) if len(values) else np.nan for values in column])
