@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test test-all lint types setup microbench viewer notebooks clean
+.PHONY: demo test test-all lint types setup microbench viewer notebooks docs clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -25,12 +25,14 @@ demo: setup  ## the main job on the embedded default model; ends by naming its r
 
 # no test asks the hub for anything; offline, a wrong name fails at once instead of after retries
 test test-all: export HF_HUB_OFFLINE = 1
+# two processes of one thread each: most tests have too little work to share it
+test test-all: export OMP_NUM_THREADS = 1
 
 test: setup lint types  ## every check that CI runs
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
 
 test-all: setup lint types  ## the slow exhaustive checks too
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: setup  ## ruff
 	$(BIN)/ruff check .
@@ -46,8 +48,14 @@ microbench: setup  ## what the hook, the index and the loop cost; PLD beside tra
 viewer: setup  ## open the viewer on the newest run
 	$(BIN)/streamlit run apps/viewer.py
 
+# the environment's own kernel, also where the user's folder holds one of the same name
+notebooks: export JUPYTER_PREFER_ENV_PATH = 1
 notebooks: setup  ## JupyterLab with the right kernel
 	$(BIN)/jupyter lab notebooks
+
+docs: setup  ## the documentation site, in build/site
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
 
 clean:  ## remove the environment (runs stay)
 	rm -rf $(VENV) .typing build *.egg-info
