@@ -19,8 +19,8 @@ from .console import console, errors, progress_bars
 from .data_commands import data_app
 from .draft_commands import draft_app
 from .explain_command import explain_app
-from .figures_command import figures_command
 from .explain_study_command import study_command
+from .figures_command import figures_command
 from .gate_commands import gate_app
 from .generate_command import generate_command
 from .options import DEFAULT, Device, Dtype, Model, load_lens

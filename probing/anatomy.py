@@ -10,12 +10,15 @@ from torch import nn
 from ..errors import SwitchSDError
 
 STREAMS = ("hook_resid_pre", "hook_resid_mid", "hook_resid_post", "hook_attn_out", "hook_mlp_out")
-"""Streams of width d_model; `attn.hook_z` (heads × d_head) and, on the bridge, `attn.hook_pattern`
-come besides."""
+"""Streams of width d_model. Besides: `attn.hook_z` (heads × d_head), `mlp.hook_post` (neurons), and
+on the bridge `attn.hook_pattern` and `attn.hook_v` (key heads × d_head)."""
+
+BRIDGE_ONLY = ("attn.hook_pattern", "attn.hook_v")
+"""Streams that fused attention never shows."""
 
 _SITE = re.compile(
     r"blocks\.(\d+)\.(hook_resid_pre|hook_resid_mid|hook_resid_post|hook_attn_out|"
-    r"hook_mlp_out|attn\.hook_z|attn\.hook_pattern)"
+    r"hook_mlp_out|attn\.hook_z|attn\.hook_v|attn\.hook_pattern|mlp\.hook_post)"
 )
 
 
@@ -33,7 +36,8 @@ class Site:
         if match is None:
             raise SwitchSDError(
                 f"unknown site {name!r}: write blocks.<layer>.<stream> with a stream of "
-                f"{', '.join(STREAMS)}, attn.hook_z or (bridge only) attn.hook_pattern"
+                f"{', '.join(STREAMS)}, attn.hook_z, mlp.hook_post or (bridge only) "
+                f"{', '.join(BRIDGE_ONLY)}"
             )
         return cls(int(match[1]), match[2])
 
@@ -94,13 +98,15 @@ def _block(layer: nn.Module) -> Block:
             f"{type(layer).__name__}: the residual stream between attention and MLP is not where "
             "this lab knows to look (parallel or scaled residual)"
         )
-    return Block(
-        {
-            "hook_resid_pre": (layer, "in"),
-            "hook_resid_mid": (mid, "in"),
-            "hook_resid_post": (layer, "out"),
-            "hook_attn_out": (attn_out, "out"),
-            "hook_mlp_out": (mlp_out, "out"),
-            "attn.hook_z": (out_proj, "in"),
-        }
-    )
+    streams = {
+        "hook_resid_pre": (layer, "in"),
+        "hook_resid_mid": (mid, "in"),
+        "hook_resid_post": (layer, "out"),
+        "hook_attn_out": (attn_out, "out"),
+        "hook_mlp_out": (mlp_out, "out"),
+        "attn.hook_z": (out_proj, "in"),
+    }
+    down = getattr(mlp, "down_proj", None) or getattr(mlp, "c_proj", None)
+    if isinstance(down, nn.Module):  # a mixture of experts has no one projection
+        streams["mlp.hook_post"] = (down, "in")
+    return Block(streams)

@@ -26,7 +26,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ..errors import SwitchSDError
-from .anatomy import Site, find_blocks
+from .anatomy import BRIDGE_ONLY, Site, find_blocks
 from .kv import KV, refuse_recurrent
 
 
@@ -37,7 +37,8 @@ class Forward:
     Attributes:
         logits: [batch, pos, d_vocab] (`pos` = 1 for `logits="last"`), None for `logits="none"`.
         streams: site name → [batch, pos, width], or [row, width] where rows were selected;
-            `attn.hook_z` has [.., n_heads, d_head], `attn.hook_pattern` [batch, head, query, key].
+            `attn.hook_z` has [.., n_heads, d_head], `attn.hook_v` [.., n_kv_heads, d_head],
+            `attn.hook_pattern` [batch, head, query, key], or [row, head, key].
     """
 
     logits: Float[Tensor, "batch pos d_vocab"] | None
@@ -46,6 +47,9 @@ class Forward:
 
 class Lens:
     """A loaded model; make one with `loading.load` or `loading.wrap`."""
+
+    digest: str | None = None
+    """Of the weight files, where a draft was read from some."""
 
     def __init__(self, name: str, model: Any, tokenizer: Any, backend: str) -> None:
         self.name, self.model, self.tokenizer, self.backend = name, model, tokenizer, backend
@@ -129,7 +133,14 @@ class Lens:
 
     def site_width(self, site: str) -> int:
         """Width of a site's activation, heads flattened."""
-        return self.n_heads * self.d_head if site.endswith("hook_z") else self.d_model
+        parsed = Site.parse(site)
+        if parsed.stream == "mlp.hook_post":
+            self.check_sites([site])
+            block = (self._blocks or find_blocks(self.model))[parsed.layer]
+            weight: Any = block.streams[parsed.stream][0].weight
+            return int(weight.numel()) // self.d_model
+        heads = {"attn.hook_z": self.n_heads, "attn.hook_v": self.n_kv_heads}
+        return heads[parsed.stream] * self.d_head if parsed.stream in heads else self.d_model
 
     def check_sites(self, sites: Sequence[str]) -> None:
         """Raise unless every site exists in this model on this backend."""
@@ -137,8 +148,12 @@ class Lens:
             site = Site.parse(name)
             if site.layer >= self.n_layers:
                 raise SwitchSDError(f"no site {name}: {self.name} has layers 0–{self.n_layers - 1}")
-            if site.stream == "attn.hook_pattern" and self.backend == "live":
+            if site.stream in BRIDGE_ONLY and self.backend == "live":
                 raise SwitchSDError(f"{name} needs the bridge backend (backend='bridge')")
+            if self.backend == "live" and site.stream not in self._blocks[site.layer].streams:
+                raise SwitchSDError(
+                    f"no site {name}: {self.name} has no one projection out of its MLP there"
+                )
             if self._bridge is not None and name not in self._bridge.hook_dict:
                 raise SwitchSDError(f"TransformerLens has no hook {name} for {self.name}")
 
@@ -188,7 +203,12 @@ class Lens:
 
         def keep(name: str, value: Tensor) -> None:
             # a clone: captured tensors can alias ones that are changed in place later
-            streams[name] = value.detach().clone() if rows is None else value.detach()[rows]
+            value = value.detach()
+            if rows is None:
+                streams[name] = value.clone()
+            else:  # a pattern's rows are its queries
+                by_row = value.transpose(1, 2) if name.endswith("hook_pattern") else value
+                streams[name] = by_row[rows]
 
         run = self._run_bridge if self._bridge is not None else self._run_live
         out = run(ids, sites, keep, arguments, logits, stop)

@@ -1,0 +1,225 @@
+"""The stages of `switchsd explain study`: each makes its tables and sets its own metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..analysis.ablation import ablate, ablation_row, pass_figures
+from ..analysis.attribution import layers_below
+from ..analysis.copy_pairs import copy_pairs, kinds_pool
+from ..analysis.explain_heads import explain_heads
+from ..analysis.head_sets import Head
+from ..analysis.intervals import Figure
+from ..analysis.matched import matched_positions, matched_study, surface_score
+from ..analysis.matched_parts import logit_parts, matched_parts
+from ..analysis.patching import TARGETS
+from ..analysis.patching_study import agreement, component_shares, mlp_share, patch_pairs
+from ..analysis.probe_reading import reading
+from ..analysis.steering import directions, site_spread, steer
+from .explain_sets import HEADLINE, ablation_sets, headline, sets_table
+from .explain_study import ExplainStudy
+from .stages import Done, stage
+
+_TOP = 20
+
+
+def heads(study: ExplainStudy) -> None:
+    """Head scores, exact attribution and the link between them, on the evaluation texts."""
+    below = layers_below(study.probe.site)[0] * study.lens.n_heads
+    explain_heads(
+        study.bridge, study.probe, study.texts.corpus, study.run,
+        k=max(1, min(HEADLINE, below // 2)), seed=study.config.seed, progress=study.progress,
+    )  # fmt: skip
+    study.run.update_metrics(
+        served=study.served.describe(), probe=study.probe.describe(), benchmarks=_counts(study)
+    )
+
+
+def ablation(study: ExplainStudy) -> None:
+    """Mean ablation of top and random heads: probe, copying, and loss elsewhere."""
+    sets = ablation_sets(study)
+    study.run.write_table("ablation_sets", sets_table(sets))
+    clean_pass, [clean] = _passes(study, "none", 0, [[]])
+    figures: dict[tuple[str, int], list[dict[str, Figure]]] = {}
+    digests = [clean_pass.digest]
+    for done, ((kind, k), chosen) in enumerate(sets.items()):
+        study.progress("ablations", done, len(sets))
+        found, figures[kind, k] = _passes(study, kind, k, chosen)
+        digests.append(found.digest)
+    study.progress("ablations", len(sets), len(sets))
+    n, seed = study.texts.n_prompts, study.config.seed
+
+    def compute() -> pd.DataFrame:
+        rows: list[dict[str, Any]] = [
+            {"heads": "none", "k": 0, "draws": 1, **ablation_row(clean, [clean], n, seed=seed)}
+        ]
+        for (kind, k), ablated in figures.items():
+            against = figures.get(("random" if kind == "induction" else f"random_{kind}", k))
+            row = ablation_row(clean, ablated, n, against=against, seed=seed)
+            rows.append({"heads": kind, "k": k, "draws": len(ablated), **row})
+        return pd.DataFrame(rows)
+
+    table = stage(study.run, "ablation", {"passes": digests}, compute).table
+    study.run.update_metrics(ablation=table.to_dict("records"), headline_k=headline(study))
+
+
+def patching(study: ExplainStudy) -> None:
+    """Gradient patching of every unit, exact patching of the largest, and how they agree."""
+    config, made = study.config, dict[str, pd.DataFrame]()
+
+    def compute(which: str) -> Callable[[], pd.DataFrame]:
+        def once() -> pd.DataFrame:
+            if not made:
+                pairs = copy_pairs(
+                    study.texts, study.token_class,
+                    kinds_pool(study.train.corpus, study.token_class),
+                    breaks=study.breaks, seed=config.seed,
+                )  # fmt: skip
+                made["components"], made["units"] = patch_pairs(
+                    study.lens, pairs, study.probe, limit=config.pairs, exact=config.exact_units,
+                    progress=study.progress,
+                )  # fmt: skip
+            return made[which]
+
+        return once
+
+    key = {**study.key, "pairs": config.pairs, "exact": config.exact_units}
+    components = stage(study.run, "patching_components", key, compute("components"))
+    units = stage(study.run, "patching_units", key, compute("units"))
+    shares = stage(
+        study.run,
+        "patching",
+        {"components": components.digest},
+        lambda: component_shares(components.table, seed=config.seed),
+    ).table
+    agreed = agreement(units.table, seed=config.seed)
+    study.run.write_table("patching_agreement", agreed)
+    largest = {
+        target: shares[shares["target"] == target].nlargest(_TOP, "share").to_dict("records")
+        for target in TARGETS
+    }
+    totals = {
+        target: dict(zip(("heads", "mlps"), mlp_share(shares, target), strict=True))
+        for target in TARGETS
+    }
+    study.run.update_metrics(
+        patching={
+            "n_pairs": int(components.table["pair"].nunique()),
+            "agreement": agreed.to_dict("records"),
+            "totals": totals,
+            "largest": largest,
+        }
+    )
+
+
+def steering(study: ExplainStudy) -> None:
+    """Adding the probe's direction, the difference of means, and random directions."""
+    config = study.config
+    spread = site_spread(study.lens, study.train, study.probe)
+    vectors = directions(study.probe, spread, n_random=config.random_directions, seed=config.seed)
+    table = stage(
+        study.run,
+        "steering",
+        {
+            **study.key, "prompts": config.steering_prompts, "doses": list(config.doses),
+            "random": config.random_directions,
+        },
+        lambda: steer(
+            study.lens, study.texts.some(config.steering_prompts), study.probe.site,
+            config.doses, vectors, spread.std, seed=config.seed, progress=study.progress,
+        ),
+    ).table  # fmt: skip
+    study.run.update_metrics(
+        steering={
+            "site": study.probe.site,
+            "std": spread.std,
+            "std_along_probe": spread.along_probe,
+            "std_along_difference_of_means": spread.along_between,
+            "rows": table.to_dict("records"),
+        }
+    )
+
+
+def matched(study: ExplainStudy) -> None:
+    """Intent or surface: positions that look the same, told apart by what the model does."""
+    found = matched_positions(study.texts)
+    clean = _passes(study, "none", 0, [[]])[0]
+    key = {**study.key, "clean": clean.digest}
+
+    def scores() -> pd.DataFrame:
+        own = clean.table.sort_values("place").iloc[found.place]
+        surface = surface_score(study.train, seed=study.config.seed)
+        contestants = {
+            "probe": own["probe"].to_numpy(),
+            "surface model": surface.logit(study.texts.surface[found.place]),
+            "model's own probability, one token later": own["candidate_log_prob"].to_numpy(),
+        }
+        return matched_study(found, contestants, seed=study.config.seed)
+
+    def parts() -> pd.DataFrame:
+        names, values = logit_parts(
+            study.lens, study.texts, found, reading(study.probe), study.probe.label_offset,
+            progress=study.progress,
+        )  # fmt: skip
+        return matched_parts(found, names, values, seed=study.config.seed)
+
+    table = stage(study.run, "matched", key, scores).table
+    by_part = stage(study.run, "matched_parts", key, parts).table
+    study.run.write_table("matched_strata", found.strata(study.texts))
+    kinds = by_part.groupby("kind", sort=False)[["difference", "share"]].sum().reset_index()
+    study.run.update_metrics(
+        matched_study={
+            "scores": table.to_dict("records"),
+            "kinds": kinds.to_dict("records"),
+            "largest": by_part.nlargest(_TOP, "share").to_dict("records"),
+        }
+    )
+
+
+STAGES: dict[str, Callable[[ExplainStudy], None]] = {
+    "heads": heads,
+    "ablation": ablation,
+    "patching": patching,
+    "steering": steering,
+    "matched": matched,
+}
+"""Name → stage, in the order they run."""
+
+
+def _passes(
+    study: ExplainStudy, kind: str, k: int, sets: list[list[Head]]
+) -> tuple[Done, list[dict[str, Figure]]]:
+    """The passes of some sets of heads, from disk if they were made, and their figures."""
+    means = study.means
+    done = stage(
+        study.run,
+        f"ablation/{kind}-{k}",
+        {**study.key, "sets": [[list(head) for head in chosen] for chosen in sets]},
+        lambda: ablate(
+            study.lens, study.texts, study.probe, means, sets,
+            what=f"{kind} {k}", progress=study.progress,
+        ),
+    )  # fmt: skip
+    return done, pass_figures(study.texts, done.table)
+
+
+def _counts(study: ExplainStudy) -> list[dict[str, Any]]:
+    """What the evaluation texts are."""
+    tokens = study.texts.tokens
+    rows = []
+    for name in study.texts.corpus["family"].unique():
+        mine = tokens[tokens["family"] == name]
+        rows.append(
+            {
+                "benchmark": str(name),
+                "prompts": int(mine["prompt_id"].nunique()),
+                "tokens": len(mine),
+                "copied": float(mine["copied"].mean()),
+                "offered": int(np.sum(study.texts.offered[mine.index])),
+            }
+        )
+    return rows

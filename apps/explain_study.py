@@ -1,0 +1,216 @@
+"""The study of what carries copy-intent: texts, probe, rankings and means that its tests share.
+
+runs/explain/corpora/<name>/      training and evaluation texts
+runs/explain/scores, parts/       head scores and attribution, a file a text
+runs/explain/ablation/            passes with heads ablated, a file a set size
+runs/explain/<table>.parquet      one a stage, with a stamp under stages/
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from ..analysis.ablation import HeadMeans, head_means
+from ..analysis.attribution_corpus import corpus_parts, labelled_reads, separation_table
+from ..analysis.copy_texts import CopyTexts, copy_texts
+from ..analysis.probe_reading import reading
+from ..analysis.residual_probe import residual_probe
+from ..analysis.study_texts import evaluation_corpus
+from ..data.benchmarks import load_benchmark
+from ..data.chat import special_ids
+from ..errors import SwitchSDError
+from ..probing.copy_probe import CopyProbe
+from ..probing.corpora import build_copy_diversity
+from ..probing.lens import Lens
+from ..probing.loading import wrap
+from ..probing.store import ids_digest
+from ..probing.surface import token_classes
+from ..progress import Progress
+from ..runs import Run
+from .explain_config import ExplainConfig
+from .stages import Done, digest, open_run, stage
+
+
+class ExplainStudy:
+    """A run of the study; every attribute is computed when first asked for and kept on disk."""
+
+    def __init__(
+        self, run: Run, lens: Lens, served: CopyProbe, config: ExplainConfig, progress: Progress
+    ) -> None:
+        self.run, self.lens, self.served = run, lens, served
+        self.config, self.progress = config, progress
+        self.token_class = token_classes(lens.tokenizer)
+        self.breaks = special_ids(lens.tokenizer)
+
+    @cached_property
+    def bridge(self) -> Lens:
+        """The same model on the bridge, for attention patterns."""
+        lens = self.lens
+        return wrap(
+            lens.model, lens.tokenizer, name=lens.name, backend="bridge", device=str(lens.device)
+        )
+
+    @cached_property
+    def train(self) -> CopyTexts:
+        """Training text: heads are ranked, means and spreads are taken, surfaces fitted on it."""
+        corpus = build_copy_diversity(
+            self.lens,
+            self.run.path / "corpora" / "copy_diversity",
+            n_prompts=self.config.train_prompts,
+            max_new_tokens=self.config.completion_tokens,
+            temperatures=(0.0,),
+            seed=self.config.seed,
+            progress=self.progress,
+        )
+        return copy_texts(corpus, self.token_class, breaks=self.breaks)
+
+    @cached_property
+    def texts(self) -> CopyTexts:
+        """Evaluation texts."""
+        config = self.config
+        corpus = evaluation_corpus(
+            self.lens,
+            config.benchmarks,
+            self.run.path / "corpora" / "evaluation",
+            n_prompts=config.n_prompts,
+            max_prompt_tokens=config.max_prompt_tokens,
+            max_new_tokens=config.completion_tokens,
+            data_dir=Path(config.data_dir) if config.data_dir else None,
+            progress=self.progress,
+        )
+        return copy_texts(corpus, self.token_class, breaks=self.breaks)
+
+    @cached_property
+    def probe(self) -> CopyProbe:
+        """The served probe if it reads the residual stream, else the best one that does."""
+        folder = self.run.path / "residual"
+        return residual_probe(
+            self.lens, self.served, self.train.corpus, folder,
+            seed=self.config.seed, progress=self.progress,
+        )  # fmt: skip
+
+    @cached_property
+    def key(self) -> dict[str, Any]:
+        """What every stage is made from."""
+        return {
+            "model": [self.lens.fingerprint, self.lens.dtype],
+            "texts": _texts_key(self.texts),
+            "train": _texts_key(self.train),
+            "probe": _probe_key(self.probe),
+            "seed": self.config.seed,
+        }
+
+    @cached_property
+    def ranking(self) -> Done:
+        """Each part's share of the probe's separation on training text; heads are ranked by it."""
+
+        def compute() -> pd.DataFrame:
+            reads = labelled_reads(self.train.corpus, self.probe.label_offset, breaks=self.breaks)
+            parts = corpus_parts(
+                self.lens, self.train.corpus, reading(self.probe), reads, progress=self.progress
+            )
+            return separation_table(parts, seed=self.config.seed)
+
+        return stage(self.run, "ranking", self.key, compute)
+
+    @cached_property
+    def means(self) -> HeadMeans:
+        """Mean output of every head over training text."""
+        made_from = {name: self.key[name] for name in ("model", "train")}
+        done = stage(
+            self.run,
+            "head_means",
+            made_from,
+            lambda: head_means(self.lens, self.train.corpus, progress=self.progress).frame(),
+        )
+        return HeadMeans.of(done.table)
+
+    def attribution_heads(self) -> pd.DataFrame:
+        """layer, head, share: heads below the probe's site, by attribution on training text."""
+        table = self.ranking.table
+        heads = table[table["kind"] == "head"].rename(columns={"index": "head"})
+        return heads[["layer", "head", "share"]].reset_index(drop=True)
+
+
+def run_explain_study(
+    load_lens: Callable[[], Lens],
+    find_probe: Callable[[Lens], CopyProbe],
+    path: Path,
+    config: ExplainConfig,
+    *,
+    model: str,
+    dtype: str,
+    device: str,
+    progress: Progress,
+) -> Run:
+    """Run the whole study; finished stages of the same settings stay.
+
+    Args:
+        load_lens: loads the model, on the live backend.
+        find_probe: the served probe for it.
+        path: the run folder; one of other settings is moved aside.
+        config: sizes.
+        model, dtype, device: what is loaded, for the manifest.
+        progress: told what is being done.
+
+    Raises:
+        SwitchSDError: what a stage raises.
+    """
+    from ..analysis.report_explain import write_explain_report
+    from .explain_stages import STAGES
+
+    Run.check(path)
+    data_dir = Path(config.data_dir) if config.data_dir else None
+    for name in config.benchmarks:  # a wrong name is refused before anything is computed
+        load_benchmark(name, data_dir=data_dir, limit=1)
+    begin = time.perf_counter()
+    lens = load_lens()
+    if lens.tokenizer is None:
+        raise SwitchSDError(f"{lens.name} has no tokenizer; the study needs one")
+    served = find_probe(lens)
+    settings = {
+        **asdict(config),
+        "model": model,
+        "fingerprint": lens.fingerprint,
+        "dtype": dtype,
+        "device": device,
+        "probe": _probe_key(served),
+    }
+    run = open_run(path, command="explain study", config=settings)
+    spent = run.metrics().get("seconds") or 0.0
+    try:
+        study = ExplainStudy(run, lens, served, config, progress)
+        run.describe(
+            model={"name": lens.name, "fingerprint": lens.fingerprint},
+            dtype=lens.dtype,
+            attention=lens.attention,
+            threads=torch.get_num_threads(),
+        )
+        run.update_metrics(model=lens.name, dtype=lens.dtype, threads=torch.get_num_threads())
+        for done, make in enumerate(STAGES.values()):
+            progress("study", done, len(STAGES))
+            make(study)
+            run.update_metrics(seconds=spent + time.perf_counter() - begin)
+        progress("study", len(STAGES), len(STAGES))
+        write_explain_report(run)
+    finally:
+        run.update_metrics(seconds=spent + time.perf_counter() - begin)
+    run.finish()
+    return run
+
+
+def _probe_key(probe: CopyProbe) -> str:
+    weights = probe.weight.double().tolist()
+    return digest([probe.site, probe.label_offset, probe.bias, weights])
+
+
+def _texts_key(texts: CopyTexts) -> str:
+    return ids_digest([*texts.corpus["prompt_ids"], *texts.corpus["completion_ids"]])
