@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import unicodedata
+from dataclasses import dataclass
 from typing import Final
 
 import pandas as pd
@@ -53,6 +54,11 @@ TOKEN_CSS: Final = """
 .sw .copy { text-decoration: underline solid 3px var(--copy); }
 .sw .neural { text-decoration: underline double 2px var(--neural); }
 .sw .bonus { text-decoration: underline dashed 2px var(--bonus); }
+.sw .t[data-go] { cursor: pointer; }
+.sw .t.wants { box-shadow: inset 0 2px 0 light-dark(#15181c, #f2f4f7); }
+.sw .t.dim { opacity: .28; }
+.sw .t.from { outline: 2px dashed var(--copy); border-radius: 2px; }
+.sw .t.chosen { outline: 3px solid light-dark(#15181c, #f2f4f7); border-radius: 2px; }
 .sw-legend { display: flex; flex-wrap: wrap; gap: .3rem 1.4rem; align-items: center;
   font-size: 14px; line-height: 1.6; margin: .2rem 0 .7rem; border: 0; border-radius: 0;
   overflow: visible; }
@@ -67,6 +73,23 @@ TOKEN_CSS: Final = """
     f".sw .s{level} {{ --score: {level * 100 // _LEVELS}%; }}\n" for level in range(1, _LEVELS + 1)
 )
 """Style for `tokens_html` and `legend_html`; follows the page's `color-scheme`."""
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What is marked over the tokens where they can be chosen; positions throughout.
+
+    Attributes:
+        chosen: the token that is looked at.
+        source: where its step copied from.
+        bright: what passes the filter; None: everything.
+        wants: where the gate would copy if a step began there.
+    """
+
+    chosen: int | None = None
+    source: frozenset[int] = frozenset()
+    bright: frozenset[int] | None = None
+    wants: frozenset[int] = frozenset()
 
 
 def visible(text: str) -> str:
@@ -93,56 +116,38 @@ def tokens_html(tokens: pd.DataFrame, steps: pd.DataFrame) -> str:
     `tokens` and `steps` are the rows of one prompt and policy of the run's tables; the accepted and
     match lengths shown at a token are those of the step that emitted it.
     """
+    return (
+        '<div class="sw"><div class="sw-hint">Point at a token to read its score, '
+        "step and source here.</div>"
+        f'<div class="sw-text">{spans_html(tokens, steps)}</div></div>'
+    )
+
+
+def spans_html(tokens: pd.DataFrame, steps: pd.DataFrame, marks: Marks | None = None) -> str:
+    """One `<span>` a token; with marks each can be chosen and says so in `data-go`."""
     require(tokens, "tokens", "position", "text", "step", "path", "score", "source")
     if tokens["position"].duplicated().any():
         raise SwitchSDError("the tokens table holds a position twice; make the run again")
     unknown = sorted(set(tokens["path"]) - set(PATH_WORDS))
     if unknown:
         raise SwitchSDError(f"unknown path {unknown[0]!r} in the tokens table; make the run again")
-    by_step = steps.drop_duplicates("step").set_index("step").to_dict("index")
+    mine = steps[steps["step"].isin(set(tokens["step"]))]
+    by_step = mine.drop_duplicates("step").set_index("step").to_dict("index")
     ordered = tokens.sort_values("position")
     starts = ordered["step"].ne(ordered["step"].shift()) & (ordered["step"] >= 0)
-    spans = [
-        _span(token, by_step.get(token["step"], {}), first)
+    return "".join(
+        _span(token, by_step.get(token["step"], {}), first, marks)
         for token, first in zip(ordered.to_dict("records"), starts, strict=True)
-    ]
-    return (
-        '<div class="sw"><div class="sw-hint">Point at a token to read its score, '
-        "step and source here.</div>"
-        f'<div class="sw-text">{"".join(spans)}</div></div>'
     )
 
 
-def legend_html(tau: float | None = None) -> str:
-    """What colour and underline mean; τ is marked on the score's scale where it is known."""
-    paths = "".join(
-        f'<span><span class="t {path}">token</span>{words}</span>'
-        for path, words in PATH_WORDS.items()
-    )
-    at_tau, word = "", ""
-    if tau is not None:
-        at_tau = f'<b style="left:{min(max(tau, 0.0), 1.0):.1%}"></b>'
-        word = f" (line: τ = {tau:.3f})"
-    return (
-        '<div class="sw sw-legend"><span class="sw-scale">probe score 0 '
-        f'<span class="sw-ramp">{at_tau}</span> 1{word}</span>{paths}</div>'
-    )
+def token_words(token: dict, step: dict) -> str:
+    """A token in words: its text, score, path and step, and where it was copied from.
 
-
-def _span(token: dict, step: dict, first: bool) -> str:
-    classes = ["t", str(token["path"])]
-    if not pd.isna(token["score"]):
-        level = round(min(max(float(token["score"]), 0.0), 1.0) * _LEVELS)
-        classes += [f"s{level}"] if level else []
-    if first:
-        classes.append("first")
-    tip = html.escape(_describe(token, step), quote=True)
-    return (
-        f'<span class="{" ".join(classes)}" data-tip="{tip}">{visible(str(token["text"]))}</span>'
-    )
-
-
-def _describe(token: dict, step: dict) -> str:
+    Args:
+        token: a row of a tokens table.
+        step: the row of the step that emitted it; empty for a prompt token.
+    """
     parts = [f"{int(token['position'])}: “{visible_plain(str(token['text']))}”"]
     parts.append("no score" if pd.isna(token["score"]) else f"score {token['score']:.3f}")
     parts.append(str(token["path"]))
@@ -154,6 +159,54 @@ def _describe(token: dict, step: dict) -> str:
     if token["source"] >= 0:
         parts.append(f"copied from {int(token['source'])}")
     return "  ·  ".join(parts)
+
+
+def legend_html(tau: float | None = None, *, wants: bool = False) -> str:
+    """What colour and underline mean; τ is marked on the score's scale where it is known.
+
+    `wants` adds what a line over a token means (`Marks.wants`).
+    """
+    paths = "".join(
+        f'<span><span class="t {path}">token</span>{words}</span>'
+        for path, words in PATH_WORDS.items()
+    )
+    if wants:
+        paths += '<span><span class="t wants">token</span>the gate would copy from here</span>'
+    at_tau, word = "", ""
+    if tau is not None:
+        at_tau = f'<b style="left:{min(max(tau, 0.0), 1.0):.1%}"></b>'
+        word = f" (line: τ = {tau:.3f})"
+    return (
+        '<div class="sw sw-legend"><span class="sw-scale">probe score 0 '
+        f'<span class="sw-ramp">{at_tau}</span> 1{word}</span>{paths}</div>'
+    )
+
+
+def _span(token: dict, step: dict, first: bool, marks: Marks | None) -> str:
+    classes = ["t", str(token["path"])]
+    if not pd.isna(token["score"]):
+        level = round(min(max(float(token["score"]), 0.0), 1.0) * _LEVELS)
+        classes += [f"s{level}"] if level else []
+    if first:
+        classes.append("first")
+    go = ""
+    if marks is not None:
+        position = int(token["position"])
+        classes += _marked(position, marks)
+        go = f' data-go="token:{position}"'
+    tip = html.escape(token_words(token, step), quote=True)
+    text = visible(str(token["text"]))
+    return f'<span class="{" ".join(classes)}"{go} data-tip="{tip}">{text}</span>'
+
+
+def _marked(position: int, marks: Marks) -> list[str]:
+    on = {
+        "wants": position in marks.wants,
+        "dim": marks.bright is not None and position not in marks.bright,
+        "from": position in marks.source,
+        "chosen": position == marks.chosen,
+    }
+    return [name for name, is_on in on.items() if is_on]
 
 
 def _visible_character(character: str) -> str:

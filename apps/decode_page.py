@@ -1,42 +1,179 @@
-"""The viewer's page about decoding: coloured tokens, and beside them the accepted lengths."""
+"""The viewer's page about decoding: a text of a run, or one that is being written, looked at."""
 
 from __future__ import annotations
 
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
 import streamlit as st
 
-from ..analysis.figure_style import FIGURE_CONFIG
-from ..analysis.figures import accepted_histogram
-from ..analysis.tables import decoding_table, policy_name
-from ..analysis.token_view import TOKEN_CSS, legend_html, tokens_html
-from .url_state import remembered_choice
-from .viewer_data import DecodeData
+from ..analysis.linked_view import Choice, LinkedText, view_parts
+from ..analysis.path_rows import rows_of_trace, rows_of_yield
+from ..analysis.tables import decoding_table, policy_name, to_html
+from ..analysis.token_charts import HeatRow
+from ..analysis.token_view import legend_html
+from ..errors import SwitchSDError
+from ..runs import Run
+from .url_state import (
+    address_number,
+    choice_from_address,
+    choice_to_address,
+    put_in_address,
+    remembered_choice,
+    said_in_words,
+)
+from .viewer_data import POLICIES, DecodeData, RunEntry
+from .viewer_downloads import figure_download, table_downloads
+from .viewer_panel import panel
+from .viewer_tau import GATED, at_tau, other_probe, probe_of
+from .viewer_trace import HOW_TO_TRACE, positions_of, prompts_of, trace_of, warm
 
-_ALL = "all prompts"
-_THIS = "this prompt"
+_VIEW = "decode:view"
 
 
-def decode_page(data: DecodeData) -> None:
-    """Draw the page; what is chosen stays in the address."""
+def decode_page(folder: Path, run: Run, data: DecodeData, entries: list[RunEntry]) -> None:
+    """Draw a decoded run; what is chosen stays in the address."""
     left, right = st.columns([1, 2])
     with left:
         policy = remembered_choice(
             "policy",
             data.policies(),
             shown=policy_name,
-            help="What decides, step by step, whether to copy: see the decoding table below.",
+            help="What decides, step by step, whether to copy: see the table of policies below.",
+            known=POLICIES,
         )
     with right:
         prompt_id = remembered_choice(
             "prompt", data.prompts(policy), help="Which prompt's text to look at."
         )
     _headline(data, policy)
-    text, chart = st.columns([5, 3], gap="medium")
-    with text:
-        _tokens(data, policy, prompt_id)
-    with chart:
-        _acceptance(data, policy, prompt_id)
-    st.subheader("All policies", anchor=False)
-    st.dataframe(decoding_table(data.decoding), hide_index=True, width="stretch")
+    tokens, _ = data.selection(policy, prompt_id)
+    ids = tokens.sort_values("position")["id"].tolist() if "id" in tokens else []
+    trace = trace_of(folder, entries, _fingerprint(run), prompt_id, ids) if ids else None
+    recorded = _recorded(data, policy, prompt_id, trace)
+    _linked(folder, run, trace, data, policy, prompt_id, recorded)
+    if policy == GATED and trace is None:
+        _how_to_trace(folder)
+    _tables(data, policy, prompt_id)
+
+
+def trace_page(folder: Path, run: Run) -> None:
+    """Draw a traced text as SwitchSD would decode it at any τ."""
+    prompts = prompts_of(run)
+    prompt_id = remembered_choice(
+        "prompt", prompts["prompt_id"].tolist(), help="Which traced prompt to look at."
+    )
+    _linked(folder, run, run, None, GATED, prompt_id, None)
+
+
+@st.fragment
+def _linked(
+    folder: Path,
+    run: Run,
+    trace: Run | None,
+    data: DecodeData | None,
+    policy: str,
+    prompt_id: str,
+    recorded: LinkedText | None,
+) -> None:
+    """The panel; only this is drawn again when something in it is chosen."""
+    with said_in_words():
+        _draw(folder, run, trace, data, policy, prompt_id, recorded)
+
+
+def _draw(
+    folder: Path,
+    run: Run,
+    trace: Run | None,
+    data: DecodeData | None,
+    policy: str,
+    prompt_id: str,
+    recorded: LinkedText | None,
+) -> None:
+    view = _view((str(run.path), policy, prompt_id))
+    traced = probe_of(trace)
+    own = data.tau() if data is not None else traced.get("tau")
+    gated = trace is not None and policy == GATED and own is not None
+    text, more = recorded, {"legend": legend_html(own)}
+    shown_tau = None
+    if gated and trace is not None and own is not None:
+        shown_tau = own if view["tau"] is None else view["tau"]
+        if view["tau"] is not None or recorded is None:
+            text, more = at_tau(folder, run, trace, data, prompt_id, shown_tau)
+        else:
+            more["tau"] = f"<span>{own:.2f}, as recorded</span>"
+    if text is None:
+        raise SwitchSDError(f"{run.path.name} was traced without a probe: it has no score to gate")
+    choice: Choice = view["choice"]
+    if choice.token is not None and choice.token > (last := int(text.tokens["position"].max())):
+        choice = view["choice"] = choice.after(f"token:{last}")
+    heat = ""
+    if text.rows:
+        heat = "<h4>What each path would have given</h4>Accepted tokens if a step began there."
+        heat += escape(other_probe(data, traced))
+    panel(
+        {**view_parts(text, choice), **more, "heat_title": heat},
+        key="decode_panel",
+        on_go=_go,
+        chosen=choice.token,
+        tau=shown_tau,
+    )
+    choice_to_address(choice)
+    put_in_address("tau", None if view["tau"] is None else f"{view['tau']:.2f}")
+    with st.container(horizontal=True):
+        table_downloads("tokens", text.tokens)
+        table_downloads("steps", text.steps)
+        if text.rows:
+            table_downloads("paths", text.heat.rename_axis("position").reset_index())
+        figure_download("accepted_lengths", lambda: _histogram(text.steps))
+    if gated:
+        warm()
+
+
+def _view(identity: tuple[str, ...]) -> dict[str, Any]:
+    """What is chosen in this text; another text begins with nothing chosen but the same τ."""
+    view = st.session_state.get(_VIEW)
+    if view is None:
+        view = {
+            "identity": identity,
+            "choice": choice_from_address(),
+            "tau": address_number("tau", 0, 1),
+        }
+    elif view["identity"] != identity:
+        view = {"identity": identity, "choice": Choice(), "tau": view["tau"]}
+    st.session_state[_VIEW] = view
+    return view
+
+
+def _go(event: str) -> None:
+    view = st.session_state[_VIEW]
+    kind, _, value = event.partition(":")
+    if kind == "tau":
+        view["tau"] = min(max(float(value), 0.0), 1.0)
+    else:
+        view["choice"] = view["choice"].after(event)
+
+
+def _histogram(steps: pd.DataFrame) -> Any:
+    from ..analysis.figures import accepted_histogram  # plotly: only when it is asked for
+
+    return accepted_histogram(steps)
+
+
+def _recorded(data: DecodeData, policy: str, prompt_id: str, trace: Run | None) -> LinkedText:
+    tokens, steps = data.selection(policy, prompt_id)
+    heat = pd.DataFrame()
+    rows: list[HeatRow] = []
+    if trace is not None:
+        heat, rows = rows_of_trace(positions_of(trace, prompt_id))
+    elif len(data.copy_yield) and "prompt_id" in data.copy_yield:
+        mine = data.copy_yield[data.copy_yield["prompt_id"] == prompt_id]
+        if len(mine):
+            heat, rows = rows_of_yield(mine)
+    parts = [name for name in ("draft_ms", "verify_ms", "overhead_ms") if name in steps]
+    return LinkedText(tokens, steps.assign(ms=steps[parts].sum(axis=1)), heat, rows)
 
 
 def _headline(data: DecodeData, policy: str) -> None:
@@ -56,32 +193,22 @@ def _headline(data: DecodeData, policy: str) -> None:
         column.metric(name, row[name], help=words)
 
 
-def _tokens(data: DecodeData, policy: str, prompt_id: str) -> None:
-    tokens, steps = data.selection(policy, prompt_id)
-    written = tokens[tokens["path"] != "prompt"]
-    st.subheader("Tokens", anchor=False)
-    st.caption(
-        f"{len(written):,} decoded tokens in {steps['step'].nunique():,} steps, after "
-        f"{len(tokens) - len(written):,} of prompt. A gap begins a step."
-    )
-    st.html(f"<style>{TOKEN_CSS}</style>{legend_html(data.tau())}{tokens_html(tokens, steps)}")
+def _how_to_trace(folder: Path) -> None:
+    with st.expander("Move τ without running the model"):
+        st.markdown(
+            "A counterfactual trace knows, for every position, what each path would have had "
+            "accepted. With one of this prompt and model beside this run there is a slider for τ "
+            "here, and what it would cost. Make one with"
+        )
+        st.code(HOW_TO_TRACE.format(folder=folder), language="bash")
 
 
-def _acceptance(data: DecodeData, policy: str, prompt_id: str) -> None:
-    st.subheader("Accepted length", anchor=False)
-    scope = st.segmented_control(
-        "Steps of",
-        [_THIS, _ALL],
-        default=_THIS,
-        required=True,
-        label_visibility="collapsed",
-        help="Count the steps of the prompt on the left, or of every prompt of this policy.",
-    )
-    _, steps = data.selection(policy, prompt_id if scope == _THIS else None)
-    if steps.empty:
-        st.info("No step was recorded for this choice.")
-        return
-    st.plotly_chart(accepted_histogram(steps), config=FIGURE_CONFIG, key="accepted")
-    st.caption(
-        f"{len(steps):,} steps. Accepted leaves out the bonus token; a plain step drafts nothing."
-    )
+def _tables(data: DecodeData, policy: str, prompt_id: str) -> None:
+    st.subheader("All policies", anchor=False)
+    st.html(f'<div class="sw-table">{to_html(decoding_table(data.decoding))}</div>')
+    table_downloads("decoding", data.decoding)
+
+
+def _fingerprint(run: Run) -> str:
+    model = run.manifest().get("model")
+    return str(model.get("fingerprint", "")) if isinstance(model, dict) else ""

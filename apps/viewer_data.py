@@ -33,8 +33,18 @@ _ANY = {"tokens": (), "steps": (), "decoding": ("token_exact",)}
 _MAY_LACK_VALUES = {"score", "copy_step_share", "mean_accepted"}  # none where nothing is drafted
 
 
-_DECODING = ("demo",)
-"""Commands whose runs hold the decode page's tables."""
+DECODED = ("demo",)
+"""Commands whose runs hold decoded texts: tokens, steps and the decoding table."""
+
+TRACED = ("trace",)
+"""Commands whose runs hold counterfactual traces."""
+
+
+POLICIES = (
+    *("switchsd", "copyspec", "pld", "suffix", "eagle3", "eagle3-tree", "sps"),
+    *("bandit-ucb", "bandit-exp3", "vanilla"),
+)
+"""Every policy that can decode, the lab's own first."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +56,10 @@ class RunEntry:
     """`complete`, `running` or `damaged`."""
     problem: str = ""
     """Why a damaged one cannot be opened."""
+    command: str = ""
+    """What made it; empty where its manifest cannot be read."""
+    fingerprint: str = ""
+    """Of the model it is about; empty where it does not say."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +73,16 @@ class DecodeData:
     tokens: pd.DataFrame
     steps: pd.DataFrame
     decoding: pd.DataFrame
+    copy_yield: pd.DataFrame
+    """What copying would have had accepted at every position; empty where the run has none."""
 
     def policies(self) -> list[str]:
         """Policies that have tokens, SwitchSD first, then in the order they were run."""
-        return sorted(dict.fromkeys(self.tokens["policy"]), key=lambda name: name != "switchsd")
+        return sorted(self.tokens["policy"].unique(), key=lambda name: name != "switchsd")
 
     def prompts(self, policy: str) -> list[str]:
         """Prompts that this policy decoded, in the order they were run."""
-        return list(dict.fromkeys(self.tokens.loc[self.tokens["policy"] == policy, "prompt_id"]))
+        return list(self.tokens.loc[self.tokens["policy"] == policy, "prompt_id"].unique())
 
     def selection(
         self, policy: str, prompt_id: str | None = None
@@ -98,19 +114,29 @@ def runs_folder(arguments: Sequence[str], environment: Mapping[str, str]) -> Pat
     return Path(given.runs or environment.get("SWITCHSD_RUNS") or "runs")
 
 
-def list_entries(folder: Path) -> list[RunEntry]:
-    """Every decoding run in the folder, newest first, with what is wrong with the damaged ones.
+def list_entries(folder: Path, commands: Sequence[str] | None = None) -> list[RunEntry]:
+    """Every run in the folder, newest first, with what is wrong with the damaged ones.
 
-    Runs of other commands (studies, benches) have no tokens to show and are left out.
+    Args:
+        folder: the folder of runs.
+        commands: only runs of these, and damaged ones; None: of any.
     """
     entries = [_entry(folder, run) for run in list_runs(folder)]
-    return [entry for entry in entries if entry is not None]
+    return [
+        entry
+        for entry in entries
+        if commands is None or entry.state == "damaged" or entry.command in commands
+    ]
 
 
 def newest_complete(entries: Sequence[RunEntry]) -> str | None:
     """The run to open first: the newest complete one, else the newest that can be opened."""
     ranked = sorted(
-        entries, key=lambda entry: ("complete", "running", "damaged").index(entry.state)
+        entries,
+        key=lambda entry: (
+            ("complete", "running", "damaged").index(entry.state),
+            entry.command in TRACED,  # reading one takes torch: not before the reader asks
+        ),
     )
     return ranked[0].name if ranked else None
 
@@ -122,6 +148,11 @@ def open_run(folder: Path, name: str) -> Run:
     path = folder / name
     if path.resolve().parent != folder.resolve():
         raise SwitchSDError(f"{name!r} leads out of {folder}; choose a run from the list")
+    for child in (*path.glob("*"), *path.glob("positions/*")):
+        if child.is_symlink() and not child.resolve().is_relative_to(folder.resolve()):
+            raise SwitchSDError(
+                f"{name!r} holds a link out of {folder} ({child.name}): it is not opened"
+            )
     run = Run(path)
     run.manifest()
     return run
@@ -140,45 +171,65 @@ def load_decode(run: Run) -> DecodeData:
         tokens=_table(run, "tokens"),
         steps=_table(run, "steps"),
         decoding=_table(run, "decoding"),
+        copy_yield=run.table("copy_yield") if run.has_table("copy_yield") else pd.DataFrame(),
     )
 
 
 def content_key(run: Run) -> tuple[str, tuple[int, ...]]:
-    """Changes when the run's files do: what a cache of `load_decode` is kept by."""
-    names = ("manifest.json", "metrics.json", *(f"{table}.parquet" for table in _NUMBERS))
-    paths = [run.path / name for name in names]
-    return str(run.path.resolve()), tuple(
-        path.stat().st_mtime_ns if path.is_file() else 0 for path in paths
-    )
+    """Changes when the run's files do: what a cache of what was read is kept by."""
+    paths = sorted(path for path in run.path.iterdir() if path.suffix in (".json", ".parquet"))
+    return str(run.path.resolve()), tuple(path.stat().st_mtime_ns for path in paths)
 
 
-def _entry(folder: Path, run: Run) -> RunEntry | None:
+def _entry(folder: Path, run: Run) -> RunEntry:
     name = run.path.name
     try:
         manifest = open_run(folder, name).manifest()
     except SwitchSDError as error:
         return RunEntry(name, "damaged", str(error))
-    if manifest.get("command") not in _DECODING:
-        return None
-    return RunEntry(name, "complete" if manifest.get("state") == "complete" else "running")
+    model = manifest.get("model")
+    return RunEntry(
+        name,
+        "complete" if manifest.get("state") == "complete" else "running",
+        command=str(manifest.get("command", "")),
+        fingerprint=str(model.get("fingerprint", "")) if isinstance(model, dict) else "",
+    )
 
 
 def _table(run: Run, name: str) -> pd.DataFrame:
     if not run.has_table(name):
         raise SwitchSDError(f"{run.path.name} has no {name} table yet; let the run finish")
     numbers, words = _NUMBERS[name], _WORDS[name]
-    frame = run.table(name, [*words, *numbers, *_ANY[name]])
+    frame = run.table(name)
+    lacking = [column for column in (*words, *numbers, *_ANY[name]) if column not in frame]
+    if lacking:
+        raise SwitchSDError(
+            f"{run.path.name}'s {name} table lacks {', '.join(lacking)}: it was made by another "
+            f"version of switchsd{_version_of(run)}; make the run again"
+        )
     for column in numbers:
         if not pd.api.types.is_numeric_dtype(frame[column]):
             raise _damaged(run, name, column)
         if column not in _MAY_LACK_VALUES and not np.isfinite(frame[column].to_numpy()).all():
             raise _damaged(run, name, column)
     for column in words:
-        if not frame[column].map(lambda value: isinstance(value, str)).all():
+        if not _all_words(frame[column]):
             raise _damaged(run, name, column)
     if frame.empty:
         raise SwitchSDError(f"{run.path.name} has an empty {name} table; make the run again")
     return frame
+
+
+def _all_words(column: pd.Series) -> bool:
+    if isinstance(column.dtype, pd.StringDtype):
+        return not column.isna().any()
+    return bool(column.map(lambda value: isinstance(value, str)).all())
+
+
+def _version_of(run: Run) -> str:
+    versions = run.manifest().get("versions")
+    said = versions.get("switchsd") if isinstance(versions, dict) else None
+    return f" ({said})" if said else ""
 
 
 def _damaged(run: Run, table: str, column: str) -> SwitchSDError:

@@ -33,6 +33,8 @@ def make_run(
     texts: tuple[str, ...] = WORDS,
     n_tokens: int = 60,
     seed: int = 0,
+    policies: tuple[str, ...] = ("vanilla", "pld", "copyspec", "switchsd"),
+    prompts: int = 3,
 ) -> Run:
     """Write a whole run; `texts` are the token texts that its prompts and completions repeat."""
     rng = np.random.default_rng(seed)
@@ -40,8 +42,8 @@ def make_run(
     tokens, steps = zip(
         *(
             _decode(prompt_id, policy, texts, n_tokens, rng)
-            for policy in ("vanilla", "pld", "copyspec", "switchsd")
-            for prompt_id in ("HumanEval/0", "HumanEval/1", "HumanEval/2")
+            for policy in policies
+            for prompt_id in [f"HumanEval/{number}" for number in range(prompts)]
         ),
         strict=True,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,10 +13,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from demo_run import SITE, make_run
+from demo_run import SITE, TAU, make_run
 from streamlit.testing.v1 import AppTest
 from switchsd.apps.url_state import literal
 from switchsd.apps.viewer_data import (
+    DECODED,
     list_entries,
     load_decode,
     newest_complete,
@@ -24,6 +26,7 @@ from switchsd.apps.viewer_data import (
 )
 from switchsd.errors import SwitchSDError
 from switchsd.runs import SCHEMA, Run, write_json
+from viewer_runs import make_trace
 
 Opener = Callable[..., AppTest]
 VIEWER = Path(__file__).parents[1] / "apps" / "viewer.py"
@@ -44,8 +47,25 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opener:
     return open_viewer
 
 
+def panel(app: AppTest) -> dict[str, Any]:
+    """What the panel was given."""
+    element = app.get("bidi_component")[0].proto
+    return json.loads(element.json or element.mixed.json)
+
+
 def page_html(app: AppTest) -> str:
-    return "\n".join(element.proto.body for element in app.get("html"))
+    shown = [element.proto.body for element in app.get("html")]
+    if app.get("bidi_component"):
+        shown += panel(app)["parts"].values()
+    return "\n".join(shown)
+
+
+def tokens_html(app: AppTest) -> str:
+    return str(panel(app)["parts"]["text"])
+
+
+def run_box(app: AppTest) -> Any:
+    return next(box for box in app.sidebar.selectbox if box.label == "Run")
 
 
 def words(elements: Iterable[Any]) -> str:
@@ -66,8 +86,8 @@ def test_a_good_run_shows_tokens_histogram_and_numbers(tmp_path: Path, opened: O
     assert not app.exception
     assert not app.error
     tokens = run.table("tokens").query("policy == 'switchsd' and prompt_id == 'HumanEval/0'")
-    assert page_html(app).count("data-tip=") == len(tokens)
-    chart = app.get("plotly_chart")[0].proto.spec
+    assert tokens_html(app).count("data-tip=") == len(tokens)
+    chart = panel(app)["parts"]["lengths"]
     steps = run.table("steps").query("policy == 'switchsd' and prompt_id == 'HumanEval/0'")
     n_copy = int((steps["path"] == "copy").sum())
     assert f"copy (n = {n_copy}," in chart
@@ -80,21 +100,174 @@ def test_choices_go_to_the_address_and_come_from_it(tmp_path: Path, opened: Open
     make_run(tmp_path, "older")
     make_run(tmp_path, "newer")
     app = opened(tmp_path, run="older", policy="pld", prompt="HumanEval/2")
-    assert [box.value for box in app.selectbox] == ["pld", "HumanEval/2", "older"]
-    app.selectbox[1].set_value("HumanEval/1").run()
+    assert [box.value for box in app.main.selectbox] == ["pld", "HumanEval/2"]
+    assert run_box(app).value == "older"
+    app.main.selectbox[1].set_value("HumanEval/1").run()
     assert app.query_params["prompt"] == "HumanEval/1"
     assert app.query_params["policy"] == "pld"
-    app.sidebar.selectbox[0].set_value("newer").run()
+    run_box(app).set_value("newer").run()
     assert app.query_params["run"] == "newer"
     assert not app.exception
 
 
-def test_all_prompts_counts_every_step_of_the_policy(tmp_path: Path, opened: Opener) -> None:
+def test_what_is_chosen_in_the_text_comes_from_the_address(tmp_path: Path, opened: Opener) -> None:
+    run = make_run(tmp_path)
+    tokens = run.table("tokens").query("policy == 'switchsd' and prompt_id == 'HumanEval/0'")
+    token = tokens[tokens["source"] >= 0].iloc[0]
+    app = opened(tmp_path, token=str(token["position"]), lengths="0 3", span="30 50")
+    parts = panel(app)["parts"]
+    assert f"copied from {token['source']}" in parts["hint"]
+    assert "accepted 0, 3; tokens 30 to 50" in parts["filter"]
+    assert panel(app)["chosen"] == token["position"]
+    app = opened(tmp_path, token="-5", lengths="x", span="3", tau="7")
+    assert not app.exception
+    assert panel(app)["chosen"] is None
+
+
+def test_a_threshold_is_replayed_from_a_trace_and_priced(tmp_path: Path, opened: Opener) -> None:
+    run = make_run(tmp_path)
+    make_trace(tmp_path, run)
+    app = opened(tmp_path, run="demo")
+    assert panel(app)["tau"] == TAU
+    assert "as recorded" in panel(app)["parts"]["tau"]
+    assert "EAGLE-3" in panel(app)["parts"]["heat"]
+    moved = opened(tmp_path, run="demo", tau="0.80")
+    assert not moved.exception
+    assert not moved.error
+    parts = panel(moved)["parts"]
+    assert panel(moved)["tau"] == 0.8
+    assert "0.80, replayed" in parts["tau"]
+    assert "speed over vanilla" in parts["predicted"]
+    assert parts["text"].count("wants") < tokens_html(opened(tmp_path, tau="0.1")).count("wants")
+    assert "scores are of the probe" not in parts["predicted"]  # whose probe it is, it does not say
+    config = {**Run(tmp_path / "trace").manifest()["config"], "probe": {"tau": 0.3, "site": "else"}}
+    Run(tmp_path / "trace").describe(config=config)
+    parts = panel(opened(tmp_path, run="demo", tau="0.80"))["parts"]
+    assert "scores are of the probe at else (τ 0.30)" in parts["predicted"]
+    assert "back to 0.30" in parts["tau"]
+    other = opened(tmp_path, run="demo", policy="pld")
+    assert panel(other)["tau"] is None  # τ is not that policy's
+
+
+def test_without_a_trace_or_profile_the_page_says_how_to_make_one(
+    tmp_path: Path, opened: Opener
+) -> None:
     run = make_run(tmp_path)
     app = opened(tmp_path)
-    app.get("button_group")[0].set_value("all prompts").run()
-    steps = run.table("steps").query("policy == 'switchsd' and path == 'copy'")
-    assert f"copy (n = {len(steps)}," in app.get("plotly_chart")[0].proto.spec
+    assert panel(app)["tau"] is None
+    assert any("switchsd trace" in code.value for code in app.code)
+    make_trace(tmp_path, run, profile=False)
+    parts = panel(opened(tmp_path, run="demo", tau="0.5"))["parts"]
+    assert "switchsd profile" in parts["predicted"]
+    assert "speed over vanilla" not in parts["predicted"]
+
+
+def test_a_trace_of_another_text_or_model_is_not_taken(tmp_path: Path, opened: Opener) -> None:
+    make_trace(tmp_path, make_run(tmp_path / "other", n_tokens=90, seed=3, texts=("a", "b", "c")))
+    run = make_run(tmp_path)
+    assert panel(opened(tmp_path, run="demo"))["tau"] is None
+    trace = make_trace(tmp_path, run, "mine")
+    assert panel(opened(tmp_path, run="demo"))["tau"] == TAU
+    run.describe(model={"name": "x", "fingerprint": "e" * 32})
+    assert panel(opened(tmp_path, run="demo"))["tau"] is None
+    assert trace.exists()
+
+
+def test_a_trace_is_a_page_of_its_own(tmp_path: Path, opened: Opener) -> None:
+    make_trace(tmp_path, make_run(tmp_path))
+    app = opened(tmp_path, run="trace", prompt="HumanEval/2")
+    assert not app.exception
+    assert "replayed" in panel(app)["parts"]["tau"]
+    (tmp_path / "trace" / "positions" / "0002.parquet").write_bytes(b"PAR1half")
+    app = opened(tmp_path, run="demo", prompt="HumanEval/2", tau="0.3")
+    assert not app.exception
+    assert "is damaged" in words(app.error)
+
+
+@pytest.mark.parametrize("page", ["Decode", "Acceptance", "Probe lab", "Explain", "Bench"])
+def test_every_page_has_an_empty_a_good_and_a_damaged_state(
+    tmp_path: Path, opened: Opener, page: str
+) -> None:
+    app = opened(tmp_path / "nothing", page=page)
+    assert not app.exception
+    assert "No run yet" in words(app.title)
+    assert app.code[0].value.startswith(("make demo", "switchsd "))
+    run = make_run(tmp_path)
+    explained(tmp_path)
+    app = opened(tmp_path, page=page)
+    assert not app.exception
+    assert not app.error
+    assert app.get("plotly_chart") or app.get("bidi_component")
+    assert app.query_params["page"] == page
+    for path in (*run.path.glob("*.parquet"), *(tmp_path / "explain").glob("*.parquet")):
+        path.write_bytes(path.read_bytes()[:150])
+    app = opened(tmp_path, page=page)
+    assert not app.exception
+    assert "damaged" in words(app.error)
+
+
+def explained(folder: Path) -> None:
+    """A run of `switchsd explain` over six tokens."""
+    run = Run.start(folder / "explain", command="explain", config={})
+    tokens = pd.DataFrame({"position": range(6), "id": range(6), "text": list("abcabc")})
+    run.write_table(
+        "tokens",
+        tokens.assign(
+            in_prompt=tokens["position"] < 3, copied=tokens["position"] >= 3,
+            source=[-1, -1, -1, 0, 1, 2], read=-1, logit=0.2, score=0.6,
+        ),
+    )  # fmt: skip
+    parts = [("head 0.1", "head", 0, 1, 0.3), ("MLP 0", "mlp", 0, -1, -0.1)]
+    columns = ["part", "kind", "layer", "index", "value"]
+    run.write_table("parts", pd.DataFrame(parts, columns=columns))
+    sources = {"layer": 0, "head": 1, "source": range(5), "attention": 0.2, "value": 0.06}
+    run.write_table("sources", pd.DataFrame(sources))
+    run.update_metrics(token=4, read=2, logit=0.2, copy_source=1)
+    run.finish()
+
+
+def test_a_run_stays_chosen_while_pages_are_switched(tmp_path: Path, opened: Opener) -> None:
+    make_run(tmp_path, "one")
+    make_run(tmp_path, "two")
+    explained(tmp_path)
+    app = opened(tmp_path, run="one")
+    for page in ("Explain", "Bench", "Decode"):
+        app.sidebar.radio[0].set_value(page).run()
+        assert not app.exception
+        assert not app.warning
+    assert run_box(app).value == "one"
+
+
+def test_bench_compares_two_runs(tmp_path: Path, opened: Opener) -> None:
+    make_run(tmp_path, "one")
+    two = make_run(tmp_path, "two")
+    two.write_table(
+        "decoding", two.table("decoding").assign(tokens_per_s=lambda t: t["tokens_per_s"] * 2)
+    )
+    app = opened(tmp_path, page="Bench", run="one", against="two")
+    table = next(frame.value for frame in app.dataframe if "speed_ratio" in frame.value)
+    assert set(table["speed_ratio"]) == {2.0}
+
+
+def test_the_live_form_says_what_is_wrong_with_a_prompt(tmp_path: Path, opened: Opener) -> None:
+    app = opened(tmp_path, mode="live")
+    assert not app.exception
+    app.text_area[0].set_value("   ").run()
+    next(button for button in app.button if button.label == "Decode").click().run()
+    assert "the prompt is empty" in words(app.error)
+    assert not app.exception
+
+
+def test_a_run_of_an_older_version_is_told_from_a_damaged_one(
+    tmp_path: Path, opened: Opener
+) -> None:
+    run = make_run(tmp_path)
+    run.describe(versions={"switchsd": "0.0.9"})
+    run.write_table("steps", run.table("steps").drop(columns="match_length"))
+    app = opened(tmp_path)
+    assert "lacks match_length: it was made by another version of switchsd (0.0.9)" in words(
+        app.error
+    )
 
 
 @pytest.mark.parametrize("name", ["../demo", "/etc", "..", "gone", "<b>$x$</b>"])
@@ -112,10 +285,10 @@ def test_an_address_with_no_such_run_is_said_and_stays_inside(
 def test_hostile_texts_are_shown_and_not_read(tmp_path: Path, opened: Opener) -> None:
     make_run(tmp_path, texts=TEXTS, n_tokens=40)
     app = opened(tmp_path)
-    page = page_html(app)
+    page = tokens_html(app)
     assert not app.exception
-    assert "<script" not in page
-    assert "<b>" not in page.replace('<b style="left', "")
+    assert "<script" not in page_html(app)
+    assert "<b>" not in page
     for shown in ("&lt;b&gt;", "$x$", "_a_", "<i>⇥</i>\t", "<i>↵</i>\n", "🙂"):
         assert f">{shown}</span>" in page
 
@@ -179,7 +352,7 @@ def _no_table(folder: Path) -> None:
     ("spoil", "said"),
     [
         (_truncated, "tokens.parquet is damaged"),
-        (_without_a_column, "steps.parquet is damaged"),
+        (_without_a_column, "steps table lacks accepted"),
         (_words_for_numbers, "its column score holds the wrong kind"),
         (_numbers_for_words, "its column text holds the wrong kind"),
         (_an_infinite_length, "its column accepted holds the wrong kind"),
@@ -201,7 +374,7 @@ def test_a_damaged_run_is_told_in_words_and_the_app_stays_up(
     app = opened(tmp_path, run="broken")
     assert not app.exception
     assert said in words(app.error)
-    app.sidebar.selectbox[0].set_value("good").run()
+    run_box(app).set_value("good").run()
     assert not app.exception
     assert not app.error
     assert "data-tip=" in page_html(app)
@@ -253,7 +426,7 @@ def test_the_newest_complete_run_is_opened_first(tmp_path: Path) -> None:
         stamp = time.time() - 100 * age
         os.utime(run.path / "manifest.json", (stamp, stamp))
     Run.start(tmp_path / "newest", command="microbench", config={}).finish()  # no tokens to show
-    entries = list_entries(tmp_path)
+    entries = list_entries(tmp_path, DECODED)
     assert [entry.name for entry in entries] == ["running", "complete", "old"]
     assert newest_complete(entries) == "complete"
 
@@ -272,6 +445,17 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SwitchSDError, match="leads out"):
         open_run(folder, "link")
     assert list_entries(folder)[0].state == "damaged"
+
+
+def test_a_table_that_is_a_link_out_of_the_folder_is_not_read(
+    tmp_path: Path, opened: Opener
+) -> None:
+    other = make_run(tmp_path / "elsewhere")
+    run = make_run(tmp_path / "runs")
+    (run.path / "tokens.parquet").unlink()
+    (run.path / "tokens.parquet").symlink_to(other.path / "tokens.parquet")
+    app = opened(tmp_path / "runs")
+    assert "holds a link out of" in words(app.error)
 
 
 def test_selection_is_one_policy_on_one_prompt_or_all(tmp_path: Path) -> None:

@@ -1,0 +1,235 @@
+"""Where the paper's Figures 2–6 come from: what a run folder has of each, as table and figure.
+
+A finder takes a run and gives `Found`, or None where that run holds nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from ..errors import SwitchSDError
+from ..runs import Run
+from .acceptance import by_probe_state
+from .both_paths import accepted_by_state, both_paths
+from .figures import accepted_by_probe_state, layer_sweep
+from .probing_figures import set_name
+from .repetitions import repetition_examples
+from .replay_setting import Setting
+from .threshold_figures import confusion_by_corpus, roc_by_set, tau_curves
+from .trace_figures import accepted_by_probe, accidental_table
+from .traced import Traced
+
+NO_INTERVALS = "no intervals"
+_LONGEST = 20  # tokens of a copy in the paper's Figure 3
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one figure is made of.
+
+    Attributes:
+        table: what is drawn, and what the CSV holds.
+        draw: table → figure.
+        says: n and intervals, for the caption.
+    """
+
+    table: pd.DataFrame
+    draw: Callable[[pd.DataFrame], go.Figure]
+    says: str
+
+
+Finder = Callable[[Run], Found | None]
+
+
+def setting_of(run: Run) -> str:
+    """Model and dtype of a run, as a caption states them.
+
+    Raises:
+        SwitchSDError: a run that says neither.
+    """
+    about = run.manifest()
+    model, dtype = about.get("model"), about.get("dtype")
+    name = model.get("name") if isinstance(model, dict) else None
+    if not name or not dtype:
+        raise SwitchSDError(f"{run.path} does not say which model and dtype it is of; run it again")
+    return f"{name}, {dtype}"
+
+
+def accidental(run: Run, tokenizer: Callable[[str], Any]) -> Found | None:
+    """Figure 2 from a trace.
+
+    Args:
+        run: any.
+        tokenizer: model name → its tokenizer.
+    """
+    trace = _trace(run)
+    if trace is None:
+        return None
+    table = repetition_examples(trace, tokenizer(str(run.manifest()["model"]["name"])))
+    if table.empty:
+        return None
+    says = (
+        f"n = {len(table)} examples, the longest matches of {len(trace.prompts)} prompts outside "
+        f"loops, at most one a prompt; examples, so {NO_INTERVALS}"
+    )
+    return Found(table, accidental_table, says)
+
+
+def acceptance_of_trace(run: Run) -> Found | None:
+    """Figure 3 from a trace: both paths at every position, by the probe's state."""
+    trace = _trace(run)
+    if trace is None or trace.tau is None:
+        return None
+    paths = both_paths(trace, Setting("switchsd", D=_LONGEST))
+    whole = paths[paths["whole"] & (paths["state"] != "none")]
+    yields = pd.DataFrame(
+        {
+            "prompt_id": whole["prompt_id"],
+            "accepted": whole["copy"],
+            "probe_on": whole["state"] == "on",
+        }
+    )
+    shares = accepted_by_state(paths, _LONGEST)
+    return Found(shares, accepted_by_probe, f"copy path, every position: {_yields(yields)}")
+
+
+def acceptance_of_decoding(run: Run) -> Found | None:
+    """Figure 3 from a run that decoded, as the demo: the copy path at every position."""
+    if not run.has_table("copy_yield"):
+        return None
+    table = run.table("copy_yield")
+    longest = max(int(table["accepted"].max()), 1)
+    return Found(
+        table, lambda rows: accepted_by_probe_state(rows, longest), _yields(table, longest)
+    )
+
+
+def corpora(run: Run) -> Found | None:
+    """Figure 4 from the probing study."""
+    if not run.has_table("corpora"):
+        return None
+    table = run.table("corpora")
+    rows = table[table["loops"] == "with"]
+    each = "; ".join(
+        f"{set_name(row['corpus']).removesuffix(' (test)')} F1 {row['f1']:.3f} "
+        f"({row['f1_low']:.3f} to {row['f1_high']:.3f})"
+        for row in rows.to_dict("records")
+    )
+    first = rows.iloc[0]
+    says = (
+        f"n = {first['n_tokens']:,} tokens of {first['n_prompts']} MT-Bench prompts; {each}; "
+        "95 % intervals over prompts"
+    )
+    return Found(table, confusion_by_corpus, says)
+
+
+def layers(run: Run) -> Found | None:
+    """Figure 5 from the probing study or the demo."""
+    if not run.has_table("sites"):
+        return None
+    probe = run.metrics().get("probe") or {}
+    if "n_test_tokens" in probe:
+        n = f"{probe['n_test_tokens']:,} test tokens"
+    else:
+        prompts = run.manifest()["config"].get("sweep_prompts")
+        n = f"test tokens of {prompts} prompts split 60/20/20"
+    table = run.table("sites")
+    chosen = (run.metrics().get("label_probe") or probe).get("site")
+    says = f"n = {len(table)} sites, {n}; {NO_INTERVALS}: one fit a site"
+    if chosen:
+        says = f"starred: {chosen}; {says}"
+
+    def draw(rows: pd.DataFrame) -> go.Figure:
+        drawn = layer_sweep(rows, chosen=chosen)
+        drawn.data[-1].name = "chosen" if chosen else "best"  # the caption says which
+        return drawn
+
+    return Found(table, draw, says)
+
+
+def thresholds(run: Run) -> Found | None:
+    """Figure 6, left, from the probing study or the demo."""
+    tested = _tested(run)
+    tau = _tau(run)
+    if tested is None or tau is None:
+        return None
+    name = _widest(tested)
+    if run.has_table("tau_sweep"):
+        sweep = run.table("tau_sweep")
+    else:
+        sweep = _tau_table(tested).assign(set=name)
+    rows = tested[tested["set"] == name]
+    says = f"{set_name(name)}, {_tokens(rows)}; {NO_INTERVALS}"
+    return Found(sweep, lambda table: tau_curves(table, tau=tau, of=name), says)
+
+
+def roc(run: Run) -> Found | None:
+    """Figure 6, right, from the probing study or the demo."""
+    tested = _tested(run)
+    if tested is None:
+        return None
+    each = "; ".join(
+        f"{set_name(str(name))} {_tokens(rows)}{_area(run, str(name))}"
+        for name, rows in tested.groupby("set", sort=False)
+    )
+    return Found(tested, roc_by_set, f"{each}; 95 % intervals over prompts")
+
+
+def _trace(run: Run) -> Traced | None:
+    about = run.manifest()
+    if (about.get("command"), about.get("state")) != ("trace", "complete"):
+        return None
+    return Traced.read(run.path)
+
+
+def _yields(table: pd.DataFrame, longest: int = _LONGEST) -> str:
+    summary = by_probe_state(table, longest=longest)
+    rows = summary[summary["set"] == "all"].set_index("probe")
+    parts = [
+        f"probe {state} n = {int(row['n']):,}, mean accepted {row['mean']:.2f} "
+        f"({row['mean_low']:.2f} to {row['mean_high']:.2f})"
+        for state, row in rows.iterrows()
+    ]
+    prompts = table["prompt_id"].nunique()
+    return f"{'; '.join(parts)}; {prompts} prompts, 95 % intervals over them"
+
+
+def _tested(run: Run) -> pd.DataFrame | None:
+    if not run.has_table("probe_test"):
+        return None
+    table = run.table("probe_test")
+    return table if "set" in table else table.assign(set="copy_diversity")
+
+
+def _tau(run: Run) -> float | None:
+    metrics = run.metrics()
+    return (metrics.get("label_probe") or metrics.get("probe") or {}).get("tau")
+
+
+def _widest(tested: pd.DataFrame) -> str:
+    names = list(dict.fromkeys(tested["set"]))
+    return "all" if "all" in names else str(names[0])
+
+
+def _tokens(rows: pd.DataFrame) -> str:
+    return f"n = {len(rows):,} tokens of {rows['prompt_id'].nunique()} prompts"
+
+
+def _area(run: Run, name: str) -> str:
+    metrics = run.metrics()
+    found = [row for row in metrics.get("evaluation") or [] if row["set"] == name]
+    row = found[0] if found else metrics.get("probe") or {}
+    if not {"auroc", "auroc_low", "auroc_high"} <= set(row):
+        return ""
+    return f", AUROC {row['auroc']:.3f} ({row['auroc_low']:.3f} to {row['auroc_high']:.3f})"
+
+
+def _tau_table(tested: pd.DataFrame) -> pd.DataFrame:
+    from ..probing.evaluation import Scored, tau_table
+
+    return tau_table(Scored(tested, tested["label"].to_numpy(bool), tested["score"].to_numpy()))

@@ -1,0 +1,97 @@
+"""`switchsd figures`: a paper's figures and tables from run folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import SwitchSDError
+from .console import console, errors, progress_bars
+from .options import DEFAULT
+
+if TYPE_CHECKING:
+    from ..runs import Run
+
+
+def figures_command(
+    run: Annotated[
+        list[Path] | None,
+        typer.Option(help="Run folder to draw; may repeat. All under runs/ if left out."),
+    ] = None,
+    formats: Annotated[
+        str, typer.Option("--format", help="Of html, svg and pdf, with commas in between.")
+    ] = "html",
+    out: Annotated[Path, typer.Option(help="Run folder to write.")] = Path("runs/figures"),
+    only: Annotated[
+        list[str] | None, typer.Option(help="Figure or table by name, as in figure3; may repeat.")
+    ] = None,
+) -> None:
+    """Write the paper's Figures 2-6 and Tables 1-3, each with its data and a caption."""
+    from ..analysis.paper_figures import check_formats, collect, items, write_figures
+    from ..runs import Run
+
+    kinds = list(dict.fromkeys(part.strip() for part in formats.split(",") if part.strip()))
+    check_formats(kinds)
+    Run.check(out)
+    catalogue = items(_tokenizer)
+    unknown = [name for name in only or [] if name not in catalogue]
+    if unknown:
+        raise SwitchSDError(f"no figure {unknown[0]!r}: choose among {', '.join(catalogue)}")
+    wanted = {name: item for name, item in catalogue.items() if not only or name in only}
+    sources = _runs(run, out)
+    made = collect(sources, wanted)
+    if not made:
+        needed = "; ".join(dict.fromkeys(item.command for item in wanted.values()))
+        raise SwitchSDError(
+            f"{', '.join(str(each.path) for each in sources)}: none of these runs holds "
+            f"{', '.join(wanted)}; make one with: {needed}"
+        )
+    config = {"runs": [str(each.path) for each in sources], "formats": kinds, "only": only}
+    done = Run.start(out, command="figures", config=config)
+    with progress_bars() as progress:
+        problem = write_figures(done, made, wanted, kinds, progress=progress)
+    done.finish()
+    for name, item in wanted.items():
+        where = f"from {made[name].run}" if name in made else f"missing: {item.command}"
+        console.print(f"{name:<12} {where}", soft_wrap=True, markup=False)
+    console.print(f"figures: {done.path / 'figures'}", soft_wrap=True)
+    if problem is not None:
+        raise SwitchSDError(problem)
+
+
+def _runs(named: list[Path] | None, out: Path) -> list[Run]:
+    from ..runs import Run, list_runs
+
+    if named:
+        return [Run(path) for path in named]
+    own = out.resolve()
+    found = [each for each in list_runs(Path("runs")) if each.path.resolve() != own]
+    found = [each for each in found if _readable(each)]
+    if not found:
+        raise SwitchSDError("no run folder under runs/: make one, as with `switchsd demo`")
+    return found
+
+
+def _readable(run: Run) -> bool:
+    """A damaged run is no reason to draw nothing of the others; one that is named raises."""
+    try:
+        run.manifest()
+    except SwitchSDError as error:
+        errors.print(f"left out: {error}", soft_wrap=True, markup=False)
+        return False
+    return True
+
+
+def _tokenizer(model: str) -> Any:
+    """The tokenizer of a traced model, without its weights."""
+    from transformers import AutoTokenizer
+
+    from ..probing.default_model import default_model_folder
+
+    folder = default_model_folder() if model == DEFAULT else model
+    try:
+        return AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError) as error:
+        raise SwitchSDError(f"no tokenizer of {model}, which Figure 2 needs: {error}") from error
