@@ -141,7 +141,7 @@ def test_training_goes_on_from_a_finished_draft(
     plan = Plan(kind, (own,), QUICK, held_out=0.15, store_dtype="float32")
     run_training(target, plan, tmp_path / "run")
     draft = tmp_path / "run" / "draft"
-    still = replace(plan, schedule=replace(QUICK, passes=0.01, lr=1e-9), start_from=draft)
+    still = replace(plan, schedule=replace(QUICK, passes=0.01, lr=1e-15), start_from=draft)
     run_training(target, still, tmp_path / "again")
     again = tmp_path / "again" / "draft"
     assert (again / "model.safetensors").read_bytes() == (draft / "model.safetensors").read_bytes()
