@@ -100,7 +100,7 @@ def items(tokenizer: Callable[[str], Any]) -> dict[str, Item]:
         ),
         "figure6-roc": Item(
             "ROC of the probe on each set.",
-            (source.roc,), "switchsd probe study --study thresholds", COLUMN, 290,
+            (source.roc,), "switchsd probe study --study thresholds", COLUMN, 230,
         ),
         "table1": Item(
             "Throughput and speedup with EAGLE-3.",

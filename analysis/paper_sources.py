@@ -177,7 +177,13 @@ def roc(run: Run) -> Found | None:
         f"{set_name(str(name))} {_tokens(rows)}{_area(run, str(name))}"
         for name, rows in tested.groupby("set", sort=False)
     )
-    return Found(tested, roc_by_set, f"{each}; 95 % intervals over prompts")
+
+    def draw(rows: pd.DataFrame) -> go.Figure:
+        drawn = roc_by_set(rows)  # below the curves there is room for the legend
+        place = {"orientation": "v", "x": 1, "xanchor": "right", "y": 0.02, "yanchor": "bottom"}
+        return drawn.update_layout(legend=place)
+
+    return Found(tested, draw, f"{each}; 95 % intervals over prompts")
 
 
 def _trace(run: Run) -> Traced | None:

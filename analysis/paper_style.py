@@ -51,6 +51,9 @@ def paper(drawn: go.Figure, *, width: int, height: int, scale: float = 1.0) -> g
     """
     made = go.Figure(drawn)
     thin = _THINNER * scale
+    margin = {"l": 34, "r": 14, "t": 14, "b": 26}
+    if all(trace.type == "table" for trace in made.data):
+        margin = dict.fromkeys(margin, 2)  # what does not fit a table's height is not drawn
     made.update_layout(
         width=round(width * scale),
         height=round(height * scale),
@@ -58,7 +61,7 @@ def paper(drawn: go.Figure, *, width: int, height: int, scale: float = 1.0) -> g
         paper_bgcolor="#ffffff",
         plot_bgcolor="#ffffff",
         font={"family": FALLBACK, "size": _FONT * scale, "color": INK},
-        margin={"l": 34 * scale, "r": 14 * scale, "t": 14 * scale, "b": 26 * scale},
+        margin={side: size * scale for side, size in margin.items()},
         legend={
             "font": {"size": _FONT * scale}, "tracegroupgap": 0,
             "itemsizing": "trace", "itemwidth": 30,

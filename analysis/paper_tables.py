@@ -15,7 +15,8 @@ from .paper_sources import Found
 from .paper_style import INK, RULE
 
 _ROW = 15  # CSS pixels of a row in print
-_AROUND = 34  # of the header and the margins
+_HEADER = 32  # two lines of it
+_MARGINS = 6
 
 
 def throughput(number: int) -> Callable[[Run], Found | None]:
@@ -79,7 +80,7 @@ def text_table(rows: pd.DataFrame) -> go.Figure:
             "align": "left",
             "fill": {"color": CLEAR},
             "line": {"color": INK, "width": 0.5},
-            "height": _ROW + 3,
+            "height": _HEADER,
         },
         cells={
             "values": [rows[name].tolist() for name in rows],
@@ -90,7 +91,7 @@ def text_table(rows: pd.DataFrame) -> go.Figure:
         },
         columnwidth=[max(width, 4) for width in widths],
     )
-    drawn.update_layout(height=_AROUND + _ROW * len(rows))
+    drawn.update_layout(height=_MARGINS + _HEADER + _ROW * len(rows))
     return drawn
 
 

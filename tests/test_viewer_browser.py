@@ -241,7 +241,7 @@ def test_the_default_model_decodes_before_the_readers_eyes(
     assert len(set(seen)) > 2, "the tokens came all at once"
     assert sorted(seen) == seen
     assert "def " in browser.find_element(By.CSS_SELECTOR, ".sw-text").text
-    assert seen[-1] == 32
+    _wait_until(lambda: int(browser.execute_script(count)) == 32)
     _nothing_leaves(browser, address)
 
 

@@ -79,6 +79,8 @@ def _output(output: Any) -> str:
         return plotly.io.from_json(json.dumps(shown)).to_html(
             full_html=False, include_plotlyjs=False
         )
+    if "text/markdown" in data:
+        return str(data["text/markdown"])
     if "text/html" in data:
         return f'<div class="output">{_one_line(data["text/html"])}</div>'
     return _text(data.get("text/plain", ""))
@@ -91,6 +93,7 @@ def _text(text: str) -> str:
 def _one_line(text: str) -> str:
     """HTML that Markdown leaves alone: it has no blank lines."""
     text = re.sub(r"<script.*?</script>", "", text, flags=re.S)
+    text = text.replace('<table border="1" class="dataframe">', "<table>")  # the site's own look
     return re.sub(r"\n\s*\n+", "\n", text).strip() or html.escape(text)
 
 

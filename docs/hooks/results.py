@@ -45,7 +45,8 @@ def drafts() -> str:
     parts = []
     for path in cards:
         about = json.loads(path.read_text(encoding="utf-8"))
-        flat = {name: value for name, value in about.items() if not isinstance(value, (list, dict))}
+        known = {"target": about["target"], **about.get("about", {})}
+        flat = {name: known[name] for name in _OF_A_DRAFT if name in known}
         parts.append(
             _markdown(
                 pd.DataFrame(
@@ -80,6 +81,11 @@ def claims() -> str:
     return _missing("switchsd claims")
 
 
+_OF_A_DRAFT = (
+    *("target", "parameters", "dtype", "tokens", "tokens_seen", "training_seconds"),
+    *("held_out_texts", "mean_accepted"),
+)
+
 TABLES: dict[str, Callable[[], str]] = {
     "probe": probe,
     "drafts": drafts,
@@ -96,7 +102,9 @@ def _missing(command: str) -> str:
 
 
 def _cell(value: Any) -> str:
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _markdown(table: pd.DataFrame) -> str:
