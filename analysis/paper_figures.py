@@ -63,7 +63,7 @@ class Made:
     def draw(self, item: Item, scale: float = 1.0) -> go.Figure:
         """In print's sizes, times `scale`."""
         drawn = self.found.draw(self.found.table)
-        height = item.height or int(drawn.layout.height)
+        height = self.found.height or item.height or int(drawn.layout.height)
         return paper(drawn, width=item.width, height=height, scale=scale)
 
 

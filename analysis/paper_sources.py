@@ -36,11 +36,13 @@ class Found:
         table: what is drawn, and what the CSV holds.
         draw: table → figure.
         says: n and intervals, for the caption.
+        height: in print, in CSS pixels, where this source needs another than the rest.
     """
 
     table: pd.DataFrame
     draw: Callable[[pd.DataFrame], go.Figure]
     says: str
+    height: int | None = None
 
 
 Finder = Callable[[Run], Found | None]
@@ -95,7 +97,8 @@ def acceptance_of_trace(run: Run) -> Found | None:
         }
     )
     shares = accepted_by_state(paths, _LONGEST)
-    return Found(shares, accepted_by_probe, f"copy path, every position: {_yields(yields)}")
+    says = f"copy path, every position: {_yields(yields)}"
+    return Found(shares, accepted_by_probe, says, height=420)
 
 
 def acceptance_of_decoding(run: Run) -> Found | None:

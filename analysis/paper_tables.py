@@ -14,9 +14,9 @@ from .figure_style import CLEAR, figure
 from .paper_sources import Found
 from .paper_style import INK, RULE
 
-_ROW = 15  # CSS pixels of a row in print
-_HEADER = 32  # two lines of it
-_MARGINS = 6
+_ROW = 20  # CSS pixels of a row in print
+_HEADER = 30
+_MARGINS = 8
 
 
 def throughput(number: int) -> Callable[[Run], Found | None]:

@@ -206,6 +206,7 @@ def test_a_trace_gives_figures_2_and_3_and_is_preferred(tmp_path: Path) -> None:
     assert made["figure3"].run == trace.path
     shares = made["figure3"].found.table
     assert {"counted", "path", "state", "accepted", "share"} <= set(shares)
+    examples = made["figure2"].found.table
     drawn = made["figure2"].found.draw(examples)
     assert list(drawn.data[0].cells.values[1]) == examples["match_length"].tolist()
     assert f"n = {len(examples)} examples" in made["figure2"].caption
@@ -319,6 +320,9 @@ def test_svg_and_pdf_are_vector_with_their_fonts(tmp_path: Path) -> None:
     words_of = (folder / "table1.svg").read_text(encoding="utf-8")
     assert "1.25× (1.15–1.35)" in words_of  # the last row too: what does not fit is not drawn
     assert "5 (1.90×)" in (folder / "table3.svg").read_text(encoding="utf-8")
+    last = made["figure2"].found.table["text"].iloc[-1]
+    drawn = re.sub(r"<[^>]*>|\s", "", (folder / "figure2.svg").read_text(encoding="utf-8"))
+    assert last.replace(" ", "") in drawn
     assert len(out.metrics()["figures_written"]) == 3 * len(made)
     Run(REPO / "runs" / "face").update_metrics(figures_written=out.metrics()["figures_written"])
 
