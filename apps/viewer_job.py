@@ -5,9 +5,11 @@ No Streamlit here. The page asks a `Job` how far it is; whatever goes wrong is a
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,7 +80,9 @@ class Job:
             load: gives the lens; the process's one copy of it if None.
         """
         job = cls(request)
-        threading.Thread(target=job._run, args=(load or lens_once,), daemon=True).start()
+        thread = threading.Thread(target=job._run, args=(load or lens_once,), daemon=True)
+        _running[thread] = job
+        thread.start()
         return job
 
     @property
@@ -115,6 +119,17 @@ class Job:
             full = "out of memory" in reason.lower() or "can't allocate" in reason.lower()
             self.state = "failed"
             self.said = _too_large(request.model, request.dtype) if full else reason
+
+
+_running: weakref.WeakKeyDictionary[threading.Thread, Job] = weakref.WeakKeyDictionary()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """A thread in the middle of a forward would abort the process that ends under it."""
+    for thread, job in list(_running.items()):
+        job.stop()
+        thread.join(timeout=5)
 
 
 def check_prompt(text: str) -> None:

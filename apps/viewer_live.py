@@ -29,7 +29,7 @@ EXAMPLE = (
     "Write a Python function that adds the numbers of a list, then write the same function again "
     "with a docstring."
 )
-_POLL_SECONDS = 0.4
+_POLL_SECONDS = 0.5
 _MOST = 8192  # new tokens
 _LISTED = 50  # prompts of a benchmark that can be chosen
 

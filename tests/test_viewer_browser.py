@@ -224,11 +224,11 @@ def test_the_default_model_decodes_before_the_readers_eyes(
 ) -> None:
     browser.get(f"{address}/?mode=live&policy=switchsd&tokens=32")
     _appears(browser, "textarea")
-    button = next(
-        each for each in browser.find_elements(By.CSS_SELECTOR, "button")
-        if each.text.strip() == "Decode"
-    )  # fmt: skip
-    button.click()
+    press = (
+        "const found = [...document.querySelectorAll('button:not([disabled])')]"
+        ".find(each => each.innerText.trim() === 'Decode'); found?.click(); return !!found"
+    )
+    _wait_until(lambda: bool(browser.execute_script(press)))
     _appears(browser, ".sw-text .t:not(.prompt)", seconds=120)
     count = "return document.querySelectorAll('.sw-text .t:not(.prompt)').length"
     seen = [int(browser.execute_script(count))]
