@@ -55,6 +55,7 @@ def greedy_rows(
     folder: Path,
     *,
     max_new_tokens: int,
+    backwards: bool = False,
     progress: Progress = silent,
 ) -> pd.DataFrame:
     """Compare every policy's greedy text with transformers' own, token for token.
@@ -65,6 +66,7 @@ def greedy_rows(
         policies: label → policy.
         folder: each prompt's rows are kept here; a later call goes on.
         max_new_tokens: budget.
+        backwards: begin at the last prompt, as a second process does that meets the first.
         progress: told the number of prompts.
 
     Returns:
@@ -73,9 +75,10 @@ def greedy_rows(
         accepted in part), steps.
     """
     parts = []
-    for done, (prompt_id, prompt) in enumerate(prompts.items()):
+    numbered = list(enumerate(prompts.items()))
+    for done, (number, (prompt_id, prompt)) in enumerate(numbered[:: -1 if backwards else 1]):
         progress("greedy", done, len(prompts))
-        file = folder / f"{done:04d}.parquet"
+        file = folder / f"{number:04d}.parquet"
         kept = read_parquet(file) if file.is_file() else pd.DataFrame({"policy": []})
         missing = {n: p for n, p in policies.items() if n not in set(kept["policy"])}
         if missing:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -139,11 +139,24 @@ def run_exactness(
     *,
     data_dir: Path | None = None,
     names: Sequence[str] = BENCHMARKS,
+    load: Callable[[], Lens] | None = None,
     progress: Progress = silent,
 ) -> Run:
     """Check greedy text, sampling and KV; an unfinished run goes on where it stopped.
 
     Writes `metrics.json` with greedy, sampling, kv_walks and kv_max_error.
+
+    Args:
+        lens: the target.
+        probe: what `switchsd` and `cost-aware` read.
+        path: run folder.
+        sizes: how much is checked.
+        data_dir: where the benchmark files are.
+        names: benchmarks.
+        load: gives the target in a second process, which takes prompts from the other end (two
+            processes of one thread decode a quarter more than one of two); picklable. None: the
+            prompts are decoded in this process alone.
+        progress: told how far everything is.
 
     Raises:
         SwitchSDError: the target is not in float32, where token-exactness is defined.
@@ -159,21 +172,10 @@ def run_exactness(
     prompts = real_prompts(lens, sizes.prompts, data_dir=data_dir, names=names)
     few = dict(list(prompts.items())[:: max(1, len(prompts) // sizes.grid_prompts)])
     few = dict(list(few.items())[: sizes.grid_prompts])
+    greedy = _Greedy(probe, path, sizes, prompts, few)
     tiny = TinyParts(path, sizes.verification, sizes.engine, sizes.kv_walks)
-    with tiny.beside(progress) as report:
-        check = partial(greedy_rows, lens, progress=report)
-        rows = check(
-            prompts,
-            greedy_policies(lens, probe, drafts),
-            folder=path / "greedy",
-            max_new_tokens=sizes.new_tokens,
-        )
-        grid = check(
-            few,
-            greedy_policies(lens, probe, drafts, grid=True),
-            folder=path / "grid",
-            max_new_tokens=sizes.grid_tokens,
-        )
+    with tiny.beside(progress, then=load and partial(greedy.elsewhere, load)) as report:
+        rows, grid = greedy.rows(lens, drafts, progress=report)
     table = pd.concat([rows, _defaults_in_grid(rows, list(few)), grid], ignore_index=True)
     run.write_table("greedy", table)
     run.update_metrics(drafts=drafts.names, greedy=greedy_table(table).to_dict("records"))
@@ -182,6 +184,41 @@ def run_exactness(
     run.update_metrics(kv_walks=len(errors), kv_max_error=max(errors))
     run.finish()
     return run
+
+
+@dataclass(frozen=True)
+class _Greedy:
+    """The greedy part: all prompts at the defaults, then a few at every W × D."""
+
+    probe: CopyProbe
+    path: Path
+    sizes: Sizes
+    prompts: Mapping[str, Sequence[int]]
+    few: Mapping[str, Sequence[int]]
+
+    def rows(
+        self, lens: Lens, drafts: Drafts, *, backwards: bool = False, progress: Progress = silent
+    ) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """`greedy_rows` of both; what lies in the folder already is read."""
+        check = partial(greedy_rows, lens, backwards=backwards, progress=progress)
+        rows = check(
+            self.prompts,
+            greedy_policies(lens, self.probe, drafts),
+            folder=self.path / "greedy",
+            max_new_tokens=self.sizes.new_tokens,
+        )
+        grid = check(
+            self.few,
+            greedy_policies(lens, self.probe, drafts, grid=True),
+            folder=self.path / "grid",
+            max_new_tokens=self.sizes.grid_tokens,
+        )
+        return rows, grid
+
+    def elsewhere(self, load: Callable[[], Lens]) -> None:
+        """The same in another process, from the last prompt on."""
+        lens = load()
+        self.rows(lens, find_drafts(lens), backwards=True)
 
 
 def _defaults_in_grid(rows: pd.DataFrame, prompts: Sequence[str]) -> pd.DataFrame:

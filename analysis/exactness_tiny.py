@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
@@ -114,17 +114,25 @@ class TinyParts:
         return sampled + walked, len(_SETTINGS) * len(POLICIES) + len(self._kv_pieces())
 
     @contextmanager
-    def beside(self, progress: Progress = silent) -> Iterator[Progress]:
+    def beside(
+        self, progress: Progress = silent, *, then: Callable[[], object] | None = None
+    ) -> Iterator[Progress]:
         """Run everything in another process while the body runs, and wait for it.
 
-        Gives a progress callback that reports the other process too. The body has the other cores;
-        its threads change only when it reports, so between two prompts. If the other process dies,
+        Gives a progress callback that reports the other process too. If the other process dies,
         what it left undone is done by whoever asks for it.
+
+        Args:
+            progress: told how far both are.
+            then: what the other process does after that, with half of the threads; picklable. If
+                None, the body has all cores but one, and all of them once the other process is
+                done; its threads change only when it reports, so between two prompts.
         """
         threads = torch.get_num_threads()
-        other = get_context("spawn").Process(target=_run, args=(self,), daemon=True)
+        half = max(1, threads // 2)
+        other = get_context("spawn").Process(target=_run, args=(self, then, half), daemon=True)
         other.start()
-        torch.set_num_threads(max(1, threads - 1))
+        torch.set_num_threads(max(1, threads - (1 if then is None else half)))
 
         def report(what: str, done: int, total: int) -> None:
             if not other.is_alive():
@@ -155,12 +163,15 @@ class TinyParts:
         return self.folder / "kv" / f"{kind}-{number}.json"
 
 
-def _run(parts: TinyParts) -> None:
+def _run(parts: TinyParts, then: Callable[[], object] | None, threads: int) -> None:
     """The other process; the first one ends it when it is interrupted itself."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     parts.sampling()
     parts.kv_errors()
+    if then is not None:
+        torch.set_num_threads(threads)
+        then()
 
 
 def tiny_lens(d_vocab: int = 5) -> Lens:

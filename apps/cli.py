@@ -7,6 +7,7 @@ stays.
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -106,6 +107,7 @@ def exactness(
 ) -> None:
     """Check that every policy is lossless on a model: greedy, sampled, and the KV cache."""
     from ..analysis.exactness_suite import BENCHMARKS, FULL, SLICE, is_exact, run_exactness
+    from ..probing.loading import load
     from .generate_command import find_probe
 
     lens = load_lens(model, device, dtype)
@@ -115,6 +117,7 @@ def exactness(
         done = run_exactness(
             lens, found, run, SLICE if quick else FULL, data_dir=data_dir,
             names=tuple(bench or BENCHMARKS), progress=progress,
+            load=partial(load, model, dtype=dtype) if device == "cpu" else None,
         )  # fmt: skip
     metrics = done.metrics()
     for row in metrics["greedy"]:

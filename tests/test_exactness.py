@@ -6,6 +6,7 @@ import multiprocessing
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from switchsd.decoding.sampling import Sampling
 from switchsd.decoding.shipped import has_shipped_head
 from switchsd.probing.kv import KV
 from switchsd.probing.lens import Lens
+from switchsd.probing.loading import load
 from switchsd.probing.shipped import shipped_probe
 from tiny_models import probe_for
 
@@ -36,7 +38,7 @@ RUNS = Path(__file__).resolve().parent.parent / "runs"
 
 def assert_exact(run_folder: Path, lens: Lens, sizes, shared_data: Path) -> None:
     metrics = run_exactness(
-        lens, shipped_probe(lens), run_folder, sizes, data_dir=shared_data
+        lens, shipped_probe(lens), run_folder, sizes, data_dir=shared_data, load=load
     ).metrics()
     greedy = {row["policy"]: row for row in metrics["greedy"]}
     assert set(POLICIES) <= set(greedy)
@@ -156,6 +158,42 @@ def test_tiny_parts_run_beside_and_are_read_afterwards(tmp_path: Path, monkeypat
     assert parts.finished() == (pieces - 2, pieces)
     assert parts.kv_errors() == errors
     assert parts.sampling() == rows
+
+
+def _leave_a_note(folder: Path) -> None:
+    (folder / "note").write_text(str(torch.get_num_threads()))
+
+
+def test_the_other_process_goes_on_with_something_else(tmp_path: Path) -> None:
+    parts = TinyParts(tmp_path, verification=2, engine=1, kv_walks=1)
+    threads = torch.get_num_threads()
+    half = max(1, threads // 2)
+    with parts.beside(then=partial(_leave_a_note, tmp_path)):
+        assert torch.get_num_threads() == max(1, threads - half)
+    assert torch.get_num_threads() == threads
+    assert (tmp_path / "note").read_text() == str(half)
+    assert parts.finished()[0] == parts.finished()[1]
+
+
+def test_two_processes_meet_in_the_middle(tiny: Callable[..., Lens], tmp_path: Path) -> None:
+    lens = tiny("llama")
+    policies = {"pld": build_policy("pld")}
+    prompts = {f"p{i}": [3, 1, 4, 1, 5, 9, i] for i in range(4)}
+    alone = greedy_rows(lens, prompts, policies, tmp_path / "alone", max_new_tokens=6)
+
+    def stop_after_two(_what: str, done: int, _total: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        greedy_rows(
+            lens, prompts, policies, tmp_path / "both",
+            max_new_tokens=6, backwards=True, progress=stop_after_two,
+        )  # fmt: skip
+    seen = sorted(file.name for file in (tmp_path / "both").iterdir())
+    assert seen == ["0002.parquet", "0003.parquet"]
+    both = greedy_rows(lens, prompts, policies, tmp_path / "both", max_new_tokens=6)
+    assert both.equals(alone)
 
 
 def test_an_interrupt_ends_the_other_process_too(tmp_path: Path) -> None:
