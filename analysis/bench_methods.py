@@ -17,7 +17,7 @@ from ..probing.lens import Lens
 from .draft_eval import Drafts
 
 SPS = "+sps"
-WITH_SPS = ("copyspec", "bandit-ucb", "switchsd")
+WITH_SPS = ("copyspec", "bandit-ucb", "switchsd", "cost-aware")
 """Policies that are raced with the draft model too."""
 
 SCORED = ("switchsd", "cost-aware")

@@ -15,9 +15,10 @@ import pandas as pd
 from ..data.labels import loop_start
 from ..decoding.neural import TREE
 from .bench_measures import ALL, BASE, WITHOUT, bench_rows
-from .bench_methods import SPS
+from .bench_methods import SPS, WITH_SPS
 from .cost import LatencyProfile
 from .counterfactual import GAMMA, tree_name
+from .oracle_share import oracle_shares, shared_policies
 from .replay import replay, sweep
 from .replay_plan import Plan
 from .replay_setting import Setting
@@ -156,6 +157,29 @@ def replayed_rows(
     settings = method_settings(methods)
     rows = bench_rows(replayed_steps(some, settings, profile), list(settings))
     return rows[rows["set"] != ALL].merge(methods, on="policy", how="left")
+
+
+def raced_shares(
+    trace: Traced, methods: pd.DataFrame, profile: LatencyProfile
+) -> dict[str, pd.DataFrame]:
+    """`oracle_shares` of the raced policies that choose a path, for each traced draft.
+
+    Returns:
+        eagle3 and sps, as far as traced.
+    """
+    labels = set(methods["policy"])
+    found = {}
+    for draft, suffix in (("eagle3", ""), ("sps", SPS)):
+        if draft not in trace.drafts:
+            continue
+        fixed = Setting(draft=draft)
+        raced = {
+            name: setting
+            for name, setting in shared_policies(fixed).items()
+            if name + suffix in labels or (name in labels and name not in WITH_SPS)
+        }
+        found[draft] = oracle_shares(trace, raced, profile, fixed=fixed)
+    return found
 
 
 def method_settings(methods: pd.DataFrame) -> dict[str, Setting]:

@@ -12,7 +12,7 @@ from plotly.offline import get_plotlyjs
 
 from ..errors import SwitchSDError
 from ..runs import Run, write_text
-from .bench_replay import best_gammas, replayed_rows
+from .bench_replay import best_gammas, raced_shares, replayed_rows
 from .bench_tables import (
     divergence_table,
     gamma_table,
@@ -44,8 +44,9 @@ def write_outcome(
 ) -> None:
     """Tables 1–3, examples and both reports from a benchmark whose races are finished.
 
-    Writes the tables table1, table2, table3, repetitions and repetition_examples (the last three
-    of a trace) as Parquet, the first three also into `metrics.json`, and all into the reports.
+    Writes the tables table1, table2, table3, oracle_share (with EAGLE-3), oracle_share_sps,
+    repetitions and repetition_examples (all but the first two of a trace) as Parquet, the tables
+    and shares also into `metrics.json`, and all into the reports.
 
     Args:
         run: with the tables of `run_bench`.
@@ -64,11 +65,12 @@ def write_outcome(
             f"({str(fingerprint)[:8]}): trace this one"
         )
     rows, methods = run.table("rows").assign(source="live"), run.table("methods")
-    gammas = pd.DataFrame()
+    gammas, shares = pd.DataFrame(), dict[str, pd.DataFrame]()
     if trace is not None and profile is not None:
         more = replayed_rows(trace, methods, profile, but=rows["set"]).assign(source="replay")
         rows = pd.concat([rows, more], ignore_index=True)
         gammas = best_gammas(trace, profile)
+        shares = raced_shares(trace, methods, profile)
     model = str(metrics["model"])
     made = {"table1": table1(rows, model), "table2": table2(rows, model)}
     made["table3"] = table3(gammas, model)
@@ -76,10 +78,13 @@ def write_outcome(
         made["repetitions"] = repetition_rates(trace)
         if tokenizer is not None:
             made["repetition_examples"] = repetition_examples(trace, tokenizer)
+    for draft, table in shares.items():
+        made["oracle_share" if draft == "eagle3" else f"oracle_share_{draft}"] = table
     for name, table in made.items():
         run.write_table(name, table)
     run.update_metrics(
-        **{name: made[name].to_dict("records") for name in ("table1", "table2", "table3")}
+        **{name: made[name].to_dict("records") for name in ("table1", "table2", "table3")},
+        **{name: _rows(table) for name, table in made.items() if name.startswith("oracle_share")},
     )
     parts = _parts(run, metrics, made)
     title = f"{model}: every policy on the same prompts"
@@ -126,6 +131,17 @@ def _parts(run: Run, metrics: dict[str, Any], made: dict[str, pd.DataFrame]) -> 
                 [gamma_table(made["table3"])],
             )
         )
+    for name, draft in (("oracle_share", "EAGLE-3"), ("oracle_share_sps", "the draft model")):
+        if name in made:
+            parts.append(
+                (
+                    f"The oracle's share with {draft}",
+                    "By replay: a policy's gain over always drafting, as a share of what the "
+                    "cheapest choice of paths gains, knowing the text (oracle_path: 1). "
+                    "oracle_full chooses the depths too.",
+                    [_wide_shares(made[name])],
+                )
+            )
     temperatures = run.table("temperatures")
     if len(temperatures):
         table = temperature_table(temperatures)
@@ -152,6 +168,18 @@ def _parts(run: Run, metrics: dict[str, Any], made: dict[str, pd.DataFrame]) -> 
         left = pd.DataFrame(metrics["left_out"].items(), columns=["policy", "why"])
         parts.append(("Left out", "", [left]))
     return parts
+
+
+def _rows(shares: pd.DataFrame) -> list[dict[str, Any]]:
+    """For `metrics.json`, which has null where the oracle gains nothing."""
+    rows = shares[["policy", "set", "share"]].astype(object)
+    return list(rows.where(rows.notna(), None).T.to_dict().values())
+
+
+def _wide_shares(shares: pd.DataFrame) -> pd.DataFrame:
+    wide = shares.pivot(index="policy", columns="set", values="share")
+    wide = wide.loc[list(dict.fromkeys(shares["policy"])), list(dict.fromkeys(shares["set"]))]
+    return wide.map(_shown).reset_index()
 
 
 def _rates(rates: pd.DataFrame) -> pd.DataFrame:

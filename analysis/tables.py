@@ -23,6 +23,7 @@ _POLICY_NAMES = {
     "eagle3": "EAGLE-3",
     "eagle3-tree": "EAGLE-3 tree",
     "switchsd": "SwitchSD",
+    "cost-aware": "cost-aware SwitchSD",
 }
 _STREAM_ORDER = ("resid_pre", "attn_out", "resid_mid", "mlp_out", "resid_post", "z")
 _NOTICEABLE = 0.02  # a smaller difference in speed is not called one: machines vary by as much

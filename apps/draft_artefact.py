@@ -61,7 +61,7 @@ def _card(kind: Kind, lens: Lens, about: Mapping[str, Any]) -> str:
     machine = f"{threads} CPU thread{'s'[: threads != 1]}" if threads else about["device"]
     curve = about.get("learning_curve", [])
     rows = [f"| {row['tokens']:,} | {row['mean_accepted']:.3f} |" for row in curve]
-    table = ["", "| training tokens | mean accepted |", "| --- | --- |", *rows, ""] if rows else []
+    table = ["", "| training tokens | mean accepted |", "| --- | --- |", *rows] if rows else []
     lines = [
         f"# {kind.title} for {lens.name}",
         "",
