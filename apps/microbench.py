@@ -25,6 +25,10 @@ from ..probing.lens import Lens
 from ..progress import Progress
 from ..runs import Run
 
+_DECODER = (
+    "loop_overhead_share", "pld_forwards_over_transformers", "pld_speed_over_transformers",
+)  # fmt: skip
+
 
 def hook_tax(lens: Lens, *, repeats: int = 150, context: int = 256, progress: Progress) -> float:
     """Median one-token decode of the live backend with one site captured, over plain transformers'.
@@ -162,7 +166,8 @@ def pld_beside_transformers(
 def run_microbench(lens: Lens, path: Path, *, n_prompts: int = 20, progress: Progress) -> Run:
     """Measure hook tax, index, loop share and PLD, and write them to the run's metrics.
 
-    The prompts are HumanEval's; each finished figure stays after an interrupt.
+    The prompts are HumanEval's; each finished figure stays after an interrupt. The decoder's
+    figures also join those of `switchsd exactness`, where its run lies beside this one.
     """
     config = {"model": lens.fingerprint, "dtype": lens.dtype, "n_prompts": n_prompts}
     run = Run.start(path, command="microbench", config=config)
@@ -185,4 +190,7 @@ def run_microbench(lens: Lens, path: Path, *, n_prompts: int = 20, progress: Pro
         if key not in run.metrics():
             run.update_metrics(**measure())
     run.finish()
+    exactness = Run(path.parent / "exactness")
+    if exactness.exists():
+        exactness.update_metrics(**{key: run.metrics()[key] for key in _DECODER})
     return run
