@@ -7,9 +7,9 @@ from typing import Any
 import streamlit as st
 
 from ..analysis.linked_view import Choice, LinkedText, view_parts
-from ..analysis.path_rows import token_texts
 from ..analysis.tables import policy_name
 from ..analysis.token_view import legend_html
+from ..data.token_texts import token_texts
 from ..errors import SwitchSDError
 from ..probing.default_model import DEFAULT_MODEL
 from .url_state import (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import streamlit as st
 
-from ..analysis.path_rows import token_texts
+from ..data.token_texts import token_texts
 from ..errors import SwitchSDError
 from ..runs import Run, read_parquet
 from .viewer_data import TRACED, RunEntry, content_key, open_run

@@ -7,6 +7,8 @@ from typing import Any
 
 import pandas as pd
 
+from ..data.token_texts import token_texts
+
 
 @dataclass(frozen=True)
 class Step:
@@ -112,7 +114,7 @@ class Trace:
         return pd.DataFrame(rows, columns=_STEP_COLUMNS).astype({"score": float})
 
     def tokens_frame(self, tokenizer: Any = None) -> pd.DataFrame:
-        """One row a token, the prompt's with step -1; with a tokenizer also its text alone."""
+        """One row a token, the prompt's with step -1; with a tokenizer also `token_texts`."""
         rows: list[tuple[int, int, int, str, int]] = [
             (position, token, -1, "prompt", -1) for position, token in enumerate(self.prompt_ids)
         ]
@@ -124,7 +126,7 @@ class Trace:
         frame.insert(0, "policy", self.policy)
         frame["score"] = pd.Series([self.score_about(p) for p in frame["position"]], dtype=float)
         if tokenizer is not None:
-            frame["text"] = [tokenizer.decode([token]) for token in frame["id"]]
+            frame["text"] = token_texts(frame["id"].tolist(), tokenizer.decode)
         return frame
 
 

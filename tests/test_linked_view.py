@@ -18,10 +18,11 @@ from switchsd.analysis.linked_view import (
     view_parts,
     window_start,
 )
-from switchsd.analysis.path_rows import rows_of_trace, rows_of_yield, token_texts
+from switchsd.analysis.path_rows import rows_of_trace, rows_of_yield
 from switchsd.analysis.replay import replay
 from switchsd.analysis.replay_setting import Setting
 from switchsd.analysis.replayed_text import one_prompt, predicted_row, replayed_text, sums_of
+from switchsd.data.token_texts import token_texts
 from switchsd.errors import SwitchSDError
 from tiny_traces import made_up
 from viewer_runs import trace_of
