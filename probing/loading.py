@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -45,9 +47,10 @@ def load(
         model = DEFAULT_MODEL
     folder = str(default_model_folder()) if model == DEFAULT_MODEL else model
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=DTYPES[dtype], output_loading_info=True
-        )
+        with _no_bars() if Path(folder).is_dir() else nullcontext():
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=DTYPES[dtype], output_loading_info=True
+            )
         tokenizer = AutoTokenizer.from_pretrained(folder)
     except Exception as error:  # a dozen libraries raise here, each its own kind
         raise SwitchSDError(_load_failure(model, folder, error)) from error
@@ -82,6 +85,20 @@ def wrap(
     lens = Lens(name or hf_model.config._name_or_path or "model", hf_model, tokenizer, backend)
     _self_check(lens)
     return lens
+
+
+@contextmanager
+def _no_bars() -> Iterator[None]:
+    """Without transformers' progress bars: weights on the disk are read in a second."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _self_check(lens: Lens) -> None:
