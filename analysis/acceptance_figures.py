@@ -1,12 +1,16 @@
-"""Figure of `acceptance.by_probe_state` and `by_path`: a DataFrame in, a Plotly figure out."""
+"""Figures of accepted lengths, summed up or by position: a DataFrame in, a Plotly figure out."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
 from .curves import require
 from .figure_style import BLUE, GREEN, VERMILLION, figure
+from .token_charts import HeatRow
 
 _STYLES = {
     "on": (VERMILLION, "circle"), "off": (BLUE, "square"),
@@ -45,3 +49,35 @@ def acceptance_by_set(summary: pd.DataFrame, measure: str = "mean") -> go.Figure
     drawn.update_layout(scattermode="group", scattergap=0.6, height=340)
     drawn.update_yaxes(rangemode="tozero", tickformat=".0%" if measure == "maximum" else "")
     return drawn
+
+
+def paths_heatmap(table: pd.DataFrame, rows: Sequence[HeatRow]) -> go.Figure:
+    """What each path would have given at every position, as a figure.
+
+    Args:
+        table: by position.
+        rows: what is drawn; each on its own scale, from 0 to `top`.
+    """
+    values = [table[row.column].to_numpy(float) for row in rows]
+    drawn = figure("position", "")
+    drawn.add_heatmap(
+        x=table.index.to_list(),
+        y=[row.label for row in rows],
+        z=[shown / row.top for shown, row in zip(values, rows, strict=True)],
+        text=[[_said(v, row) for v in shown] for shown, row in zip(values, rows, strict=True)],
+        zmin=0,
+        zmax=1,
+        colorscale="Cividis",
+        colorbar={"title": "of the most", "thickness": 12, "tickformat": ".0%"},
+        hovertemplate="%{y}, position %{x}<br>%{text}<extra></extra>",
+    )
+    drawn.update_xaxes(showgrid=False)
+    drawn.update_yaxes(showgrid=False, autorange="reversed", ticklabelstandoff=6)
+    drawn.update_layout(height=140 + 36 * len(rows))
+    return drawn
+
+
+def _said(value: float, row: HeatRow) -> str:
+    if np.isnan(value):
+        return "no candidate"
+    return f"{value:.2f}" if row.top == 1 else f"{value:.0f}"

@@ -1,4 +1,4 @@
-"""The heat map's table: at every position, what each path would have given if a step began there.
+"""The heat map: at every position, what each path would have given if a step began there.
 
 Read from a counterfactual trace's positions, or from a run's own `copy_yield`. No model library.
 """

@@ -127,6 +127,7 @@ def _draw(
         table_downloads("steps", text.steps)
         if text.rows:
             table_downloads("paths", text.heat.rename_axis("position").reset_index())
+            figure_download("paths", lambda: _heatmap(text))
         figure_download("accepted_lengths", lambda: _histogram(text.steps))
     if gated:
         warm()
@@ -160,6 +161,12 @@ def _histogram(steps: pd.DataFrame) -> Any:
     from ..analysis.figures import accepted_histogram  # plotly: only when it is asked for
 
     return accepted_histogram(steps)
+
+
+def _heatmap(text: LinkedText) -> Any:
+    from ..analysis.acceptance_figures import paths_heatmap
+
+    return paths_heatmap(text.heat, text.rows)
 
 
 def _recorded(data: DecodeData, policy: str, prompt_id: str, trace: Run | None) -> LinkedText:

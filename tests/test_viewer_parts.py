@@ -16,8 +16,9 @@ from switchsd.analysis.acceptance import (
     maximum_ratio,
     yields_of_positions,
 )
-from switchsd.analysis.acceptance_figures import acceptance_by_set
+from switchsd.analysis.acceptance_figures import acceptance_by_set, paths_heatmap
 from switchsd.analysis.run_speeds import compare, run_speeds
+from switchsd.analysis.token_charts import HeatRow
 from switchsd.apps import viewer_job
 from switchsd.apps.viewer_job import LONGEST_PROMPT, Job, Request, check_fits, check_prompt
 from switchsd.errors import SwitchSDError
@@ -67,6 +68,16 @@ def test_the_figure_draws_the_summary(yields: pd.DataFrame) -> None:
     assert list(drawn.data[0].error_y.array) == pytest.approx(
         (on["mean_high"] - on["mean"]).tolist()
     )
+
+
+def test_the_heat_map_draws_every_path_on_its_own_scale() -> None:
+    table = pd.DataFrame({"score": [0.25, 1.0], "eagle3": [np.nan, 5.0]}, index=[7, 8])
+    rows = [HeatRow("probe score, %", "score", 1.0), HeatRow("EAGLE-3", "eagle3", 10)]
+    heat = paths_heatmap(table, rows).data[0]
+    assert list(heat.x) == [7, 8]
+    assert list(heat.y) == ["probe score, %", "EAGLE-3"]
+    assert np.array_equal(np.array(heat.z), [[0.25, 1.0], [np.nan, 0.5]], equal_nan=True)
+    assert [list(row) for row in heat.text] == [["0.25", "1.00"], ["no candidate", "5"]]
 
 
 def test_paths_leave_plain_steps_out(tmp_path: Path) -> None:
