@@ -98,17 +98,17 @@ class Run:
     _lock: _Lock | None = field(default=None, compare=False, repr=False)
 
     @classmethod
-    def start(cls, path: Path, *, command: str, config: dict[str, Any]) -> Run:
+    def start(cls, path: Path, *, command: str, config: dict[str, Any], again: bool = False) -> Run:
         """Open `path` for writing: go on with an unfinished run of the same config, else begin.
 
         A finished run, or one of another config, is moved aside to `<name>-<time>` and never
-        deleted.
+        deleted. With `again` a finished one of the same config is gone on with too, as it is.
         """
         cls.check(path)
         run = cls(path, _Lock(path) if path.is_dir() else None)
         manifest = run._manifest_or_nothing()
         same = manifest.get("command") == command and manifest.get("config") == _plain(config)
-        if manifest.get("state") == "running" and same:
+        if same and (again or manifest.get("state") == "running"):
             return run
         if run.exists():
             _move_aside(path)

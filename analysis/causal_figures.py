@@ -29,7 +29,9 @@ FIGURE_NAMES = {
 HEAD_SETS = {
     "induction": ("top induction heads", BLUE, "circle", "solid"),
     "attribution": ("top attribution heads", VERMILLION, "square", "dash"),
+    "induction_below": ("top induction heads below the probe's site", SKY, "triangle-up", "solid"),
     "random": ("random heads, induction layers", GREY, "diamond", "dot"),
+    "random_induction_below": ("random heads, their layers", PURPLE, "triangle-down", "dot"),
     "random_attribution": ("random heads, attribution layers", ORANGE, "x", "dashdot"),
 }
 

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from ..errors import SwitchSDError
-from .causal_figures import FIGURE_NAMES
+from .causal_figures import FIGURE_NAMES, HEAD_SETS
 
 _ABLATED = ("probe_auroc", "copy_probability", "accepted_copy_length", "loss_elsewhere")
 _NEEDED = ("kinds", "top_overlap", "rank_correlation", "ablation", "patching", "steering")
@@ -48,10 +48,14 @@ def carried_by(metrics: dict[str, Any]) -> str:
 def linked(metrics: dict[str, Any]) -> str:
     """Top induction heads and top attribution heads."""
     overlap, rho = metrics["top_overlap"], metrics["rank_correlation"]
+    held = metrics["top_induction_share"]
     return (
         f"{overlap['overlap']} of the top {overlap['k']} induction heads are among the top "
         f"{overlap['k']} attribution heads (chance {overlap['chance']:.1f}); rank correlation over "
-        f"all heads {rho['value']:.2f} ({rho['low']:.2f} to {rho['high']:.2f})."
+        f"the {overlap['heads']} heads below the probe's site {rho['value']:.2f} ({rho['low']:.2f} "
+        f"to {rho['high']:.2f}). These induction heads hold {held['share']:.1%} of the separation "
+        f"({held['low']:.1%} to {held['high']:.1%}), random heads of their layers "
+        f"{held['random']:.1%} ({held['random_low']:.1%} to {held['random_high']:.1%})."
     )
 
 
@@ -60,16 +64,19 @@ def ablated(metrics: dict[str, Any]) -> list[str]:
     rows = {(row["heads"], row["k"]): row for row in metrics["ablation"]}
     k, clean = metrics["headline_k"], rows["none", 0]
     found = []
-    for kind in ("induction", "attribution"):
-        row = rows[kind, k]
-        said = []
-        for name in _ABLATED:
-            text = f"{FIGURE_NAMES[name]} {number(clean[name])} → {with_interval(row, name)}"
-            random = rows.get(("random" if kind == "induction" else f"random_{kind}", k))
-            if random is not None:
-                text += f", random {with_interval(random, name)}"
-            said.append(text)
-        found.append(f"Top {k} {kind} heads ablated: {'; '.join(said)}.")
+    for kind in ("induction", "induction_below", "attribution"):
+        row = rows.get((kind, k))
+        if row is None:
+            continue
+        said = [
+            f"{FIGURE_NAMES[name]} {number(clean[name])} → {with_interval(row, name)}, less random "
+            f"{with_interval(row, f'{name}_against_random')}"
+            for name in _ABLATED
+        ]
+        label = HEAD_SETS[kind][0].removeprefix("top ")
+        felt = row["below_site"]
+        below = f" ({felt:g} of them below the probe's site)" if kind == "induction" else ""
+        found.append(f"Top {k} {label} ablated{below}: {'; '.join(said)}.")
     return found
 
 
@@ -80,9 +87,14 @@ def patched(metrics: dict[str, Any]) -> str:
         f"{with_interval(rows[target], 'correlation')} for {what}"
         for target, what in (("copy", "the copied token"), ("probe", "the probe"))
     ]
+    shares = {(row["target"], row["kind"]): row for row in metrics["patching"]["totals"]}
+    heads, mlps = (
+        with_interval(shares["copy", kind], "share", percent=True) for kind in ("heads", "MLPs")
+    )
     return (
         f"Gradient and exact patching correlate at {' and '.join(parts)} over the largest units of "
-        f"{metrics['patching']['n_pairs']} pairs."
+        f"{metrics['patching']['n_pairs']} pairs. By gradient, heads bring back {heads} of the "
+        f"copied token's lead, MLPs {mlps} (units pass on what others say: no sum of 1)."
     )
 
 
@@ -105,11 +117,21 @@ def surface(metrics: dict[str, Any]) -> str:
     """Intent or surface."""
     rows = metrics["matched_study"]["scores"]
     first = rows[0]
-    others = ", ".join(f"{row['score']} {with_interval(row, 'auroc_within')}" for row in rows[1:])
+    others = ", ".join(
+        f"{row['score']} {with_interval(row, 'auroc_within')} (the probe's lead "
+        f"{with_interval(row, 'first_gain')})"
+        for row in rows[1:]
+    )
+    kinds = ", ".join(
+        f"{names} {with_interval(row, 'share', percent=True)}"
+        for row in metrics["matched_study"]["kinds"]
+        if (names := {"head": "heads", "mlp": "MLPs"}.get(row["kind"]))
+    )
     return (
         f"Where match length, token class and repetitions are equal ({first['n_positions']} "
         f"positions in {first['n_strata']} strata), AUROC for going on to copy: probe "
-        f"{with_interval(first, 'auroc_within')}, {others}."
+        f"{with_interval(first, 'auroc_within')}, {others}. Of the probe's difference there: "
+        f"{kinds}."
     )
 
 

@@ -108,13 +108,13 @@ def copy_pairs(
         SwitchSDError: no text has a copy with an earlier occurrence that lies apart from it.
     """
     random = np.random.default_rng(seed)
-    kinds, every = np.asarray(token_class), texts.some(texts.n_prompts)
-    found: dict[str, list[CopyPair]] = {prompt: [] for prompt in every.prompts}
-    for row, prompt in enumerate(every.corpus["prompt_id"]):
-        for start, end, source in _ends(every, row, kinds, breaks):
+    kinds = np.asarray(token_class)
+    found: dict[str, list[CopyPair]] = {prompt: [] for prompt in texts.in_turn()}
+    for row, prompt in enumerate(texts.corpus["prompt_id"]):
+        for start, end, source in _ends(texts, row, kinds, breaks):
             if len(found[prompt]) >= per_prompt:
                 break
-            ids = every.ids(row)
+            ids = texts.ids(row)
             places = _places(ids, start, end, source)
             avoid = set(ids[start : end + 1]) | breaks
             corrupt = _corrupted(ids, places, avoid, kinds, pool, random)

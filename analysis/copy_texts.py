@@ -81,11 +81,15 @@ class CopyTexts:
         """Surface features of every token's past."""
         return surface_matrix(self.tokens)
 
-    def some(self, n_prompts: int) -> CopyTexts:
-        """The texts of the first so many prompts, benchmark by benchmark in turn."""
+    def in_turn(self) -> list[str]:
+        """Prompt ids, benchmark by benchmark in turn: the first of each, the second of each …"""
         family = self.corpus.drop_duplicates("prompt_id").set_index("prompt_id")["family"]
         turn = family.groupby(family).cumcount().to_numpy()
-        kept = set(family.index[np.argsort(turn, kind="stable")[:n_prompts]])
+        return family.index[np.argsort(turn, kind="stable")].tolist()
+
+    def some(self, n_prompts: int) -> CopyTexts:
+        """The texts of the first so many prompts, benchmark by benchmark in turn."""
+        kept = set(self.in_turn()[:n_prompts])
         return self.where([row for row, p in enumerate(self.corpus["prompt_id"]) if p in kept])
 
     def where(self, rows: Sequence[int]) -> CopyTexts:

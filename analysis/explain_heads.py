@@ -182,9 +182,7 @@ def _head_rows(table: pd.DataFrame, separation: pd.DataFrame) -> list[dict[str, 
     merged = merged.rename(
         columns=lambda name: name.replace("copy_source", "copy_source_attention", 1)
     )
-    wanted = [
-        name for name in merged.columns if not name.endswith(("_queries", "_shuffled", "_uniform"))
-    ]
+    wanted = [name for name in merged.columns if not name.endswith("_queries")]
     return [
         {str(key): value for key, value in row.items()} for row in merged[wanted].to_dict("records")
     ]

@@ -8,9 +8,14 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from . import causal_figures as draw
-from .explain_figures import head_map, kind_shares, score_against_share
+from .explain_figures import head_map, kind_shares, score_against_share, waterfall
 
 Draw = Callable[[pd.DataFrame], go.Figure]
+
+
+def _as_parts(parts: pd.DataFrame) -> pd.DataFrame:
+    return parts[["part", "separation"]].rename(columns={"separation": "value"})
+
 
 FIGURES: dict[str, tuple[str, Draw, str]] = {
     "kinds": (
@@ -27,6 +32,16 @@ FIGURES: dict[str, tuple[str, Draw, str]] = {
         "head_scores",
         lambda table: head_map(table, "prefix_matching", "prefix matching"),
         "Attention on keys whose preceding token is the query's token, on random repeats.",
+    ),
+    "copying-map": (
+        "head_scores",
+        lambda table: head_map(table, "copying_embedding", "copying"),
+        "Re Σλ / Σ|λ| of each head's OV circuit, through the embeddings: 1 copies, −1 suppresses.",
+    ),
+    "waterfall": (
+        "attribution",
+        lambda table: waterfall(_as_parts(table), top=20),
+        "The separation in log-odds, part by part: mean on copy tokens minus mean on the others.",
     ),
     "copy-source-map": (
         "head_scores",

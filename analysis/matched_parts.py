@@ -61,6 +61,15 @@ def matched_parts(
     return table.assign(auroc_within=aurocs)
 
 
+def by_kind(
+    parts: pd.DataFrame, values: Float[np.ndarray, "position part"]
+) -> tuple[pd.DataFrame, Float[np.ndarray, "position kind"]]:
+    """Parts and values summed over all parts of a kind, as `matched_parts` takes them."""
+    kinds = parts["kind"].unique()
+    summed = [values[:, (parts["kind"] == kind).to_numpy()].sum(1) for kind in kinds]
+    return pd.DataFrame({"kind": kinds}), np.stack(summed, axis=1)
+
+
 def logit_parts(
     lens: Lens,
     texts: CopyTexts,

@@ -105,7 +105,6 @@ def component_shares(components: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame
         `at_after_source`, `at_copy`, `at_reader`, `at_elsewhere`: the parts of it by region.
     """
     pairs = components["pair"].drop_duplicates().tolist()
-    number = {pair: place for place, pair in enumerate(pairs)}
     rows = []
     for target in TARGETS:
         gaps = components.groupby("pair")[f"{target}_gap"].first().reindex(pairs).to_numpy()
@@ -113,10 +112,33 @@ def component_shares(components: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame
             table = part.pivot_table(target, "pair", "region", "sum", 0.0)
             table = table.reindex(index=pairs, columns=list(REGIONS), fill_value=0.0)
             effect = table.sum(axis=1).to_numpy()
-            share = interval(_ratio(effect, gaps), len(number), seed=seed)
-            row = {"layer": layer, "head": head, "target": target, **columns("share", share)}
+            share = _columns("share", _ratio(effect, gaps), len(pairs), seed)
+            row = {"layer": layer, "head": head, "target": target, **share}
             row |= {f"at_{name}": float(table[name].sum() / gaps.sum()) for name in REGIONS}
             rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def total_shares(components: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
+    """Summed shares of all heads and of all MLPs.
+
+    Args:
+        components: of `patch_pairs`.
+        seed: of the resampling over pairs.
+
+    Returns:
+        target, kind (heads, MLPs), share with `_low` and `_high`.
+    """
+    pairs = components["pair"].drop_duplicates().tolist()
+    kind = components["head"].eq(MLP).map({False: "heads", True: "MLPs"})
+    rows = []
+    for target in TARGETS:
+        gaps = components.groupby("pair")[f"{target}_gap"].first().reindex(pairs).to_numpy()
+        for name in ("heads", "MLPs"):
+            mine = components[kind == name].groupby("pair")[target].sum()
+            effect = mine.reindex(pairs, fill_value=0.0).to_numpy()
+            share = _columns("share", _ratio(effect, gaps), len(pairs), seed)
+            rows.append({"target": target, "kind": name, **share})
     return pd.DataFrame(rows)
 
 
@@ -142,13 +164,17 @@ def agreement(units: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
             ("rank_correlation", _correlation(pair, x, y, ranked=True)),
             ("same_sign", _share(pair, np.sign(x) == np.sign(y))),
         ):
-            if len(names) > 1:
-                row |= columns(name, interval(figure, len(names), seed=seed))
-            else:
-                row |= {name: figure(np.ones(1, np.int64)), f"{name}_low": np.nan,
-                        f"{name}_high": np.nan}  # fmt: skip
+            row |= _columns(name, figure, len(names), seed)
         rows.append(row | {"slope": float(x @ y / max(x @ x, 1e-30))})
     return pd.DataFrame(rows)
+
+
+def _columns(name: str, figure: Figure, n_pairs: int, seed: int) -> dict[str, float]:
+    """A figure with its interval; one pair has none."""
+    if n_pairs > 1:
+        return columns(name, interval(figure, n_pairs, seed=seed))
+    alone = figure(np.ones(1, np.int64))
+    return {name: alone, f"{name}_low": float("nan"), f"{name}_high": float("nan")}
 
 
 def _ratio(effect: np.ndarray, gaps: np.ndarray) -> Figure:
@@ -168,10 +194,3 @@ def _correlation(pair: np.ndarray, x: np.ndarray, y: np.ndarray, *, ranked: bool
         return float(a @ b) / scale if scale else float("nan")
 
     return figure
-
-
-def mlp_share(shares: pd.DataFrame, target: str) -> tuple[float, float]:
-    """Summed shares of all heads and of all MLPs for a target."""
-    rows = shares[shares["target"] == target]
-    is_mlp = rows["head"] == MLP
-    return float(rows.loc[~is_mlp, "share"].sum()), float(rows.loc[is_mlp, "share"].sum())

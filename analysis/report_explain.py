@@ -35,8 +35,12 @@ from .tables import to_html, to_markdown
 Words = Callable[[dict[str, Any]], str | list[str]]
 
 SECTIONS: tuple[tuple[str, Words, tuple[str, ...]], ...] = (
-    ("What the probe's logit is made of", carried_by, ("kinds", "attribution-map")),
-    ("Are these the induction heads?", linked, ("link", "induction-map", "copy-source-map")),
+    ("What the probe's logit is made of", carried_by, ("kinds", "attribution-map", "waterfall")),
+    (
+        "Are these the induction heads?",
+        linked,
+        ("link", "induction-map", "copy-source-map", "copying-map"),
+    ),
     (
         "Ablation",
         ablated,
@@ -77,21 +81,52 @@ def write_explain_report(run: Run) -> Path:
         texts = [told] if isinstance(told, str) else told
         shown = "".join(_figure(run, name) for name in names)
         body += section(title, *map(paragraph, texts), shown)
-    body += section("Ablations", _scroll(to_html(ablation_table(metrics))))
+    tables = _tables(metrics)
+    for title, table in tables.items():
+        body += section(f"Table: {title}", _scroll(to_html(table)))
     path = run.path / "report.html"
     title = f"What makes {metrics['model']} copy?"
     write_text(path, page(title, body, script=f"<script>{get_plotlyjs()}</script>"))
     lines = "\n".join(f"- {line}" for line in said)
-    table = to_markdown(ablation_table(metrics))
-    write_text(run.path / "report.md", f"# {title}\n\n{lines}\n\n## Ablations\n\n{table}")
+    told = "\n".join(f"## {name}\n\n{to_markdown(table)}\n" for name, table in tables.items())
+    write_text(run.path / "report.md", f"# {title}\n\n{lines}\n\n{told}")
     return path
+
+
+def _tables(metrics: dict[str, Any]) -> dict[str, pd.DataFrame]:
+    """The study's tables as words, each figure with its interval."""
+    steered, matched = metrics["steering"]["rows"], metrics["matched_study"]
+    changes = ("taken_up_change", "kept_change", "loss_elsewhere_change")
+    return {
+        "ablations": ablation_table(metrics),
+        "separation by kind": _worded(metrics["kinds"], ("kind", "parts"), ("separation", "share")),
+        "patching": _worded(metrics["patching"]["totals"], ("target", "kind"), ("share",)),
+        "steering": _worded(steered, ("direction", "dose"), changes),
+        "matched positions": _worded(
+            matched["scores"], ("score", "n_positions"), ("auroc", "auroc_within", "first_gain")
+        ),
+        "matched positions by kind": _worded(matched["kinds"], ("kind",), ("difference", "share")),
+    }
+
+
+def _worded(
+    rows: list[dict[str, Any]], names: tuple[str, ...], figures: tuple[str, ...]
+) -> pd.DataFrame:
+    words = [
+        {name.replace("_", " "): str(row[name]) for name in names}
+        | {name.replace("_", " "): with_interval(row, name) for name in figures}
+        for row in rows
+    ]
+    return pd.DataFrame(words)
 
 
 def ablation_table(metrics: dict[str, Any]) -> pd.DataFrame:
     """Every ablation as words: each figure with its interval."""
     rows = []
     for row in metrics["ablation"]:
-        words = {"heads": _set_name(row["heads"]), "k": str(row["k"]), "draws": str(row["draws"])}
+        words = {"heads": _set_name(row["heads"]), "k": str(row["k"])}
+        words["below the site"] = f"{row['below_site']:g}"
+        words["draws"] = str(row["draws"])
         for name in (
             *("probe_auroc", "probe_auroc_given_match", "copy_probability"),
             *("accepted_copy_length", "loss_elsewhere"),
@@ -141,6 +176,7 @@ def _what_ran(run: Run, metrics: dict[str, Any]) -> str:
         ("model", metrics["model"]),
         ("dtype", metrics["dtype"]),
         ("probe", f"{probe['site']}, label offset {probe['label_offset']}"),
+        ("trained to say", str((probe.get("metrics") or {}).get("target", "–"))),
         ("prompts", bench),
         (
             "attribution sums to the logit within",

@@ -18,14 +18,14 @@ class ExplainConfig:
         completion_tokens: budget of each completion.
         train_prompts: CopyDiversity prompts that heads are ranked on and means are taken over.
         ks: numbers of heads ablated together.
-        draws: sets of random heads for each.
+        draws: sets of random heads at the headline number, half as many at the others.
         pairs: prompts patched.
         exact_units: units of each patched exactly, for each figure.
         steering_prompts: prompts steered.
         doses: in standard deviations of the site.
         random_directions: controls of each dose.
         data_dir: folder of the benchmarks; the usual places if empty.
-        seed: of prompts, draws and intervals.
+        seed: of training prompts, draws and intervals.
     """
 
     benchmarks: tuple[str, ...] = ("humaneval", "math500", "cnndm", "mtbench")
@@ -34,7 +34,7 @@ class ExplainConfig:
     completion_tokens: int = 64
     train_prompts: int = 64
     ks: tuple[int, ...] = (1, 3, 10, 20)
-    draws: int = 5
+    draws: int = 6
     pairs: int = 20
     exact_units: int = 20
     steering_prompts: int = 24

@@ -22,7 +22,11 @@ Sets = dict[tuple[str, int], list[list[Head]]]
 
 
 def ablation_sets(study: ExplainStudy) -> Sets:
-    """The sets of every ablation; random heads for the attribution layers at the headline only.
+    """The sets of every ablation.
+
+    `induction` ranks all heads, `induction_below` (at the headline number) only those that the
+    probe can feel. At the headline number each kind has `draws` sets of random heads of its own
+    layers, elsewhere induction heads alone have half as many.
 
     Raises:
         SwitchSDError: more heads than leave enough to draw random ones from.
@@ -41,15 +45,24 @@ def ablation_sets(study: ExplainStudy) -> Sets:
     for k in ks:
         sets["induction", k] = [top_heads(by_induction, INDUCTION, k)]
         sets["attribution", k] = [top_heads(by_attribution, "share", k)]
-    for k in ks:
-        kinds = {"random": sets["induction", k][0]}
-        if k == _nearest(ks):
-            kinds["random_attribution"] = sets["attribution", k][0]
-        for kind, chosen in kinds.items():
-            sets[kind, k] = matched_random_heads(
-                chosen, lens.n_layers, lens.n_heads, draws=config.draws, seed=config.seed + k
-            )
+    most_told = _nearest(ks)
+    below = by_induction.merge(by_attribution[["layer", "head"]], on=["layer", "head"])
+    felt = top_heads(below, INDUCTION, most_told)
+    if felt != sets["induction", most_told][0]:
+        sets["induction_below", most_told] = [felt]
+    for kind, k in list(sets):
+        if k != most_told and kind != "induction":
+            continue
+        draws = config.draws if k == most_told else max(1, config.draws // 2)
+        sets[random_kind(kind), k] = matched_random_heads(
+            sets[kind, k][0], lens.n_layers, lens.n_heads, draws=draws, seed=config.seed + k
+        )
     return sets
+
+
+def random_kind(kind: str) -> str:
+    """The random heads that a kind of heads is held against."""
+    return "random" if kind == "induction" else f"random_{kind}"
 
 
 def headline(study: ExplainStudy) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,12 @@ from ..analysis.explain_heads import explain_heads
 from ..analysis.head_sets import Head
 from ..analysis.intervals import Figure
 from ..analysis.matched import matched_positions, matched_study, surface_score
-from ..analysis.matched_parts import logit_parts, matched_parts
+from ..analysis.matched_parts import by_kind, logit_parts, matched_parts
 from ..analysis.patching import TARGETS
-from ..analysis.patching_study import agreement, component_shares, mlp_share, patch_pairs
+from ..analysis.patching_study import agreement, component_shares, patch_pairs, total_shares
 from ..analysis.probe_reading import reading
 from ..analysis.steering import directions, site_spread, steer
-from .explain_sets import HEADLINE, ablation_sets, headline, sets_table
+from .explain_sets import HEADLINE, ablation_sets, headline, random_kind, sets_table
 from .explain_study import ExplainStudy
 from .stages import Done, stage
 
@@ -52,15 +53,16 @@ def ablation(study: ExplainStudy) -> None:
         digests.append(found.digest)
     study.progress("ablations", len(sets), len(sets))
     n, seed = study.texts.n_prompts, study.config.seed
+    below = layers_below(study.probe.site)[0]
 
     def compute() -> pd.DataFrame:
-        rows: list[dict[str, Any]] = [
-            {"heads": "none", "k": 0, "draws": 1, **ablation_row(clean, [clean], n, seed=seed)}
-        ]
+        nothing = {"heads": "none", "k": 0, "draws": 1, "below_site": 0.0}
+        rows: list[dict[str, Any]] = [{**nothing, **ablation_row(clean, [clean], n, seed=seed)}]
         for (kind, k), ablated in figures.items():
-            against = figures.get(("random" if kind == "induction" else f"random_{kind}", k))
-            row = ablation_row(clean, ablated, n, against=against, seed=seed)
-            rows.append({"heads": kind, "k": k, "draws": len(ablated), **row})
+            felt = [sum(layer < below for layer, _ in chosen) for chosen in sets[kind, k]]
+            about = {"heads": kind, "k": k, "draws": len(ablated), "below_site": np.mean(felt)}
+            against = figures.get((random_kind(kind), k))
+            rows.append({**about, **ablation_row(clean, ablated, n, against=against, seed=seed)})
         return pd.DataFrame(rows)
 
     table = stage(study.run, "ablation", {"passes": digests}, compute).table
@@ -99,18 +101,15 @@ def patching(study: ExplainStudy) -> None:
     agreed = agreement(units.table, seed=config.seed)
     study.run.write_table("patching_agreement", agreed)
     largest = {
-        target: shares[shares["target"] == target].nlargest(_TOP, "share").to_dict("records")
+        target: _largest(shares[shares["target"] == target]).to_dict("records")
         for target in TARGETS
     }
-    totals = {
-        target: dict(zip(("heads", "mlps"), mlp_share(shares, target), strict=True))
-        for target in TARGETS
-    }
+    totals = total_shares(components.table, seed=config.seed)
     study.run.update_metrics(
         patching={
             "n_pairs": int(components.table["pair"].nunique()),
             "agreement": agreed.to_dict("records"),
-            "totals": totals,
+            "totals": totals.to_dict("records"),
             "largest": largest,
         }
     )
@@ -160,22 +159,28 @@ def matched(study: ExplainStudy) -> None:
         }
         return matched_study(found, contestants, seed=study.config.seed)
 
-    def parts() -> pd.DataFrame:
-        names, values = logit_parts(
+    @cache
+    def values() -> tuple[pd.DataFrame, np.ndarray]:
+        return logit_parts(
             study.lens, study.texts, found, reading(study.probe), study.probe.label_offset,
             progress=study.progress,
         )  # fmt: skip
-        return matched_parts(found, names, values, seed=study.config.seed)
+
+    def parts() -> pd.DataFrame:
+        return matched_parts(found, *values(), seed=study.config.seed)
+
+    def kinds() -> pd.DataFrame:
+        return matched_parts(found, *by_kind(*values()), seed=study.config.seed)
 
     table = stage(study.run, "matched", key, scores).table
     by_part = stage(study.run, "matched_parts", key, parts).table
+    of_kinds = stage(study.run, "matched_kinds", key, kinds).table
     study.run.write_table("matched_strata", found.strata(study.texts))
-    kinds = by_part.groupby("kind", sort=False)[["difference", "share"]].sum().reset_index()
     study.run.update_metrics(
         matched_study={
             "scores": table.to_dict("records"),
-            "kinds": kinds.to_dict("records"),
-            "largest": by_part.nlargest(_TOP, "share").to_dict("records"),
+            "kinds": of_kinds.to_dict("records"),
+            "largest": _largest(by_part).to_dict("records"),
         }
     )
 
@@ -188,6 +193,11 @@ STAGES: dict[str, Callable[[ExplainStudy], None]] = {
     "matched": matched,
 }
 """Name → stage, in the order they run."""
+
+
+def _largest(shares: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the largest shares, of either sign."""
+    return shares.loc[shares["share"].abs().nlargest(_TOP).index]
 
 
 def _passes(

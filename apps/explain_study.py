@@ -36,7 +36,9 @@ from ..probing.surface import token_classes
 from ..progress import Progress
 from ..runs import Run
 from .explain_config import ExplainConfig
-from .stages import Done, digest, open_run, stage
+from .stages import Done, digest, stage
+
+_CLOCK_SECONDS = 5.0
 
 
 class ExplainStudy:
@@ -184,10 +186,11 @@ def run_explain_study(
         "device": device,
         "probe": _probe_key(served),
     }
-    run = open_run(path, command="explain study", config=settings)
-    spent = run.metrics().get("seconds") or 0.0
+    run = Run.start(path, command="explain study", config=settings, again=True)
+    clock = _Clock(run, begin, progress)
+    run.describe(state="running")
     try:
-        study = ExplainStudy(run, lens, served, config, progress)
+        study = ExplainStudy(run, lens, served, config, clock)
         run.describe(
             model={"name": lens.name, "fingerprint": lens.fingerprint},
             dtype=lens.dtype,
@@ -196,15 +199,40 @@ def run_explain_study(
         )
         run.update_metrics(model=lens.name, dtype=lens.dtype, threads=torch.get_num_threads())
         for done, make in enumerate(STAGES.values()):
-            progress("study", done, len(STAGES))
+            clock("study", done, len(STAGES))
             make(study)
-            run.update_metrics(seconds=spent + time.perf_counter() - begin)
-        progress("study", len(STAGES), len(STAGES))
+            clock.write()
+        clock("study", len(STAGES), len(STAGES))
         write_explain_report(run)
     finally:
-        run.update_metrics(seconds=spent + time.perf_counter() - begin)
+        clock.write()
     run.finish()
     return run
+
+
+class _Clock:
+    """A progress callback that keeps the run's `seconds`: those of all its processes together.
+
+    They are written every few seconds, so a process that is killed has left its own. A study that
+    was finished before has had its time; reading it again adds none.
+    """
+
+    def __init__(self, run: Run, begin: float, show: Progress) -> None:
+        self.run, self.show, self.last = run, show, begin
+        self.finished = run.manifest().get("state") == "complete"
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        self.show(what, done, total)
+        if time.perf_counter() - self.last > _CLOCK_SECONDS:
+            self.write()
+
+    def write(self) -> None:
+        """Add the time since the last call."""
+        now = time.perf_counter()
+        if not self.finished:
+            spent = self.run.metrics().get("seconds") or 0.0
+            self.run.update_metrics(seconds=spent + now - self.last)
+        self.last = now
 
 
 def _probe_key(probe: CopyProbe) -> str:

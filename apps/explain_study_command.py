@@ -34,11 +34,11 @@ def study_command(
     heads: Annotated[
         list[int] | None, typer.Option(help="Repeatable: heads ablated together.")
     ] = None,
-    draws: Annotated[int, typer.Option(help="Sets of random heads for each number.")] = 5,
+    draws: Annotated[int, typer.Option(help="Sets of random heads at the headline number.")] = 6,
     pairs: Annotated[int, typer.Option(help="Prompts patched.")] = 20,
     steering_prompts: Annotated[int, typer.Option(help="Prompts steered.")] = 24,
     data_dir: Annotated[str, typer.Option(help="Folder of the benchmarks; the usual places.")] = "",
-    seed: Annotated[int, typer.Option(help="Of prompts, draws and intervals.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of training prompts, draws and intervals.")] = 0,
 ) -> None:
     """Head scores, attribution, ablation, patching, steering, and the matched study, into RUN."""
     from .explain_config import ExplainConfig

@@ -78,14 +78,9 @@ def open_run(path: Path, *, command: str, config: dict[str, Any]) -> Run:
 
     A folder made with another config is moved aside as a whole (see `Run.start`).
     """
-    run = Run(path)
-    if run.exists():
-        manifest = run.manifest()
-        plain = json.loads(json.dumps(config))
-        if manifest.get("command") == command and manifest.get("config") == plain:
-            run.describe(state="running")
-            return run
-    return Run.start(path, command=command, config=config)
+    run = Run.start(path, command=command, config=config, again=True)
+    run.describe(state="running")
+    return run
 
 
 def _sha256(path: Path) -> str:

@@ -17,6 +17,7 @@ from switchsd.analysis.causal_words import headlines
 from switchsd.analysis.explain_study_figures import FIGURES
 from switchsd.analysis.report_explain import write_explain_report
 from switchsd.analysis.study_texts import evaluation_corpus, short_prompts
+from switchsd.apps import explain_study
 from switchsd.apps.explain_config import ExplainConfig
 from switchsd.apps.explain_sets import ablation_sets
 from switchsd.apps.explain_stages import STAGES
@@ -135,6 +136,25 @@ def test_the_report_shows_every_figure_and_its_data(study: ExplainStudy) -> None
     for line in said:
         assert line in (study.run.path / "report.md").read_text()
     assert "nan" not in page.split("<main>")[1].split("<figure>")[0]
+
+
+def test_seconds_outlive_a_kill_and_reading_a_finished_study_adds_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(explain_study.time, "perf_counter", lambda: now[0])
+    run = Run.start(tmp_path / "r", command="c", config={})
+    clock = explain_study._Clock(run, 90.0, silent)
+    clock("stage", 0, 3)  # and then it is killed
+    assert run.metrics()["seconds"] == 10
+    now[0] = 200.0
+    clock = explain_study._Clock(run, 198.0, silent)
+    clock.write()
+    assert run.metrics()["seconds"] == 12
+    run.finish()
+    clock = explain_study._Clock(run, 150.0, silent)
+    clock.write()
+    assert run.metrics()["seconds"] == 12
 
 
 def test_an_unfinished_study_has_no_headlines() -> None:

@@ -16,7 +16,7 @@ from switchsd.analysis.patching import (
     gradient_patching,
     largest_units,
 )
-from switchsd.analysis.patching_study import agreement, component_shares, mlp_share, patch_pairs
+from switchsd.analysis.patching_study import agreement, component_shares, patch_pairs, total_shares
 from switchsd.probing.lens import Lens
 
 
@@ -55,6 +55,12 @@ def test_pairs_lose_every_earlier_occurrence_and_nothing_else(pairs: list[CopyPa
         assert regions[pair.copied_from] == "after_source"
 
 
+def test_pairs_come_benchmark_by_benchmark_in_turn(texts: CopyTexts, pairs: list[CopyPair]) -> None:
+    prompts = list(dict.fromkeys(pair.prompt_id for pair in pairs))
+    family = texts.corpus.set_index("prompt_id")["family"]
+    assert [family[prompt] for prompt in prompts] == ["f0", "f1", "f0", "f1", "f0", "f1"]
+
+
 def test_other_places_of_the_last_two_tokens_are_corrupted_too() -> None:
     context = [0, 5, 6, 7, 8, 9, 10, 3, 7, 8, 4]
     corpus = pd.DataFrame(
@@ -82,9 +88,15 @@ def test_the_copying_head_carries_the_whole_effect(lens: Lens, pairs: list[CopyP
         assert best["at_reader"] == pytest.approx(best["share"], abs=0.02)
     regions = [f"at_{name}" for name in REGIONS]
     np.testing.assert_allclose(shares[regions].sum(axis=1), shares["share"], atol=1e-6)
-    heads, mlps = mlp_share(shares, "copy")
-    assert heads > 0.8
-    assert abs(mlps) < 0.2
+    totals = total_shares(components).set_index(["target", "kind"])
+    heads, mlps = totals.loc[("copy", "heads")], totals.loc[("copy", "MLPs")]
+    assert heads["share_low"] <= heads["share"] <= heads["share_high"]
+    assert heads["share"] > 0.8
+    assert abs(mlps["share"]) < 0.2
+    of_heads = shares[(shares["target"] == "copy") & (shares["head"] >= 0)]["share"].sum()
+    assert heads["share"] == pytest.approx(of_heads)
+    alone = components[components["pair"] == components["pair"].iloc[0]]
+    assert component_shares(alone)["share_low"].isna().all()
     top = units[(units["target"] == "copy")].groupby("pair").first()
     assert (top["head"] == COPY_HEAD[1]).all()
     np.testing.assert_allclose(top["exact"], components.groupby("pair")["copy_gap"].first(),

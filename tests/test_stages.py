@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from switchsd import SwitchSDError
 from switchsd.apps.stages import open_run, stage
 from switchsd.runs import Run
 
@@ -62,6 +63,9 @@ def test_a_finished_run_goes_on_and_another_config_moves_it_aside(tmp_path: Path
     again = open_run(path, command="c", config={"n": 1, "path": None})
     assert again.metrics() == {"kept": 1}
     assert again.manifest()["state"] == "running"
+    with pytest.raises(SwitchSDError, match="written by another run"):
+        open_run(path, command="c", config={"n": 1, "path": None})
+    again.finish()
     other = open_run(path, command="c", config={"n": 2, "path": None})
     assert other.metrics() == {}
     assert len([p for p in tmp_path.iterdir() if p.name.startswith("r-")]) == 1
