@@ -8,8 +8,6 @@ runs/<name>/runs.parquet …     all of them together, once all are there
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,14 +17,13 @@ import pandas as pd
 import torch
 
 from ..data.benchmarks import load_benchmark
-from ..decoding.policies import Policy
 from ..errors import SwitchSDError
 from ..probing.copy_probe import CopyProbe
 from ..probing.lens import Lens
 from ..progress import Progress, silent
 from ..runs import Run
 from .bench_measures import before_loops, bench_rows, per_prompt, run_rows
-from .bench_methods import SPS, Methods
+from .bench_methods import SPS, Methods, fit_digests
 from .bench_race import Race, race_prompts
 from .bench_reference import TRANSFORMERS, references
 from .draft_eval import Drafts, divergences
@@ -166,16 +163,8 @@ def _config(
         "drafts": dict(drafts.files),
         "probe": None if probe is None else probe_digest(probe),
         "policies": list(methods.raced),
-        "fits": {label: _fit_digest(method.policy) for label, method in methods.raced.items()},
+        "fits": fit_digests(methods),
     }
-
-
-def _fit_digest(policy: Policy) -> str | None:
-    """What a gate's fit can be known by; None for gates that were not fitted."""
-    fit = getattr(policy.gate, "fit", None)
-    if fit is None:
-        return None
-    return hashlib.sha256(json.dumps(fit.describe()).encode()).hexdigest()[:24]
 
 
 def _write(

@@ -20,7 +20,7 @@ from ..probing.lens import Lens
 from ..progress import Progress, silent
 from ..runs import Run
 from .bench_measures import bench_rows
-from .bench_methods import Method, Methods
+from .bench_methods import Method, Methods, fit_digests
 from .bench_race import Race, race_prompts
 from .bench_replay import check_replayable, replayed_steps, setting_of, settings_seconds
 from .cost import LatencyProfile
@@ -139,9 +139,12 @@ def run_check(
     path: Path,
     *,
     prompts: int | None = None,
+    timed: Path | None = None,
     progress: Progress = silent,
 ) -> Run:
     """Decode a trace's prompts live under every policy and compare; a run goes on where it was.
+
+    A finished one too: what was decoded stays, the figures are made anew, say for another profile.
 
     Writes the tables runs, steps, tokens (live), texts (`compare_texts` with policy), speeds
     (`speed_errors`, with a profile), and into `metrics.json` replay_equals_live,
@@ -157,6 +160,7 @@ def run_check(
         profile: of float32 on this machine; None compares no times.
         path: run folder.
         prompts: the first so many of each set; None: all.
+        timed: folder of the trace that 1,000 settings are timed over; `folder` if None.
         progress: told the number of prompts of each set.
 
     Raises:
@@ -164,16 +168,22 @@ def run_check(
     """
     opened = open_float32_trace(folder, lens, drafts, probe)
     traced = Traced.read(folder)
+    large = traced if timed is None else Traced.read(timed)
     asked = opened.prompts if prompts is None else opened.prompts.groupby("set").head(prompts)
     settings = {label: setting_of(label, each.draft) for label, each in methods.raced.items()}
-    check_replayable(traced, settings, profile)
+    threads = torch.get_num_threads()
+    check_replayable(traced, settings, profile, dtype=lens.dtype, threads=threads)
     config = {
         "trace": opened.settings, "prompts": asked["prompt_id"].tolist(), "dtype": lens.dtype,
-        "policies": list(settings), "threads": torch.get_num_threads(),
-        "profile": None if profile is None else profile.describe(),
+        "policies": list(settings), "threads": threads, "fits": fit_digests(methods),
     }  # fmt: skip
-    run = Run.start(path, command=COMMAND, config=config)
-    run.describe(model={"name": lens.name, "fingerprint": lens.fingerprint}, dtype=lens.dtype)
+    run = Run.start(path, command=COMMAND, config=config, again=True)
+    run.describe(
+        state="running",
+        model={"name": lens.name, "fingerprint": lens.fingerprint},
+        dtype=lens.dtype,
+        profile=None if profile is None else profile.describe(),
+    )
     race = _live(lens, methods.raced, asked, opened, path / "greedy", progress)
     some = some_prompts(traced, traced.prompts["prompt_id"].isin(asked["prompt_id"]).to_numpy())
     texts = _texts(race, some, settings)
@@ -187,7 +197,7 @@ def run_check(
         metrics["replay_speedup_error"] = (
             largest.groupby("policy", sort=False)["error"].max().to_dict()
         )
-    seconds, count = settings_seconds(traced, profile)
+    seconds, count = settings_seconds(large, profile)
     metrics |= {
         "replay_seconds_1000_settings": seconds,
         "replay_seconds_prompts": count,

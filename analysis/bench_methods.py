@@ -6,6 +6,8 @@ draft model instead of the EAGLE-3 head (the paper's Table 2).
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -86,6 +88,22 @@ def bench_methods(
             if names is not None:
                 raise
             found.left_out[label] = str(error)
+    return found
+
+
+def fit_digests(methods: Methods) -> dict[str, str | None]:
+    """What each gate's fit can be known by: of what it decides, not of how it was made.
+
+    None for gates that were not fitted.
+    """
+    found: dict[str, str | None] = {}
+    for label, method in methods.raced.items():
+        fit = getattr(method.policy.gate, "fit", None)
+        if fit is None:
+            found[label] = None
+            continue
+        decides = {name: value for name, value in fit.describe().items() if name != "about"}
+        found[label] = hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:24]
     return found
 
 

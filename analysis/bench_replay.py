@@ -40,16 +40,29 @@ def setting_of(label: str, draft: str) -> Setting:
 
 
 def check_replayable(
-    trace: Traced, settings: Mapping[str, Setting], profile: LatencyProfile | None
+    trace: Traced,
+    settings: Mapping[str, Setting],
+    profile: LatencyProfile | None,
+    *,
+    dtype: str,
+    threads: int,
 ) -> None:
     """Refuse now what would be refused at the end.
 
+    Args:
+        trace: to be replayed.
+        settings: of what is raced.
+        profile: what steps cost.
+        dtype: of live decoding.
+        threads: of live decoding.
+
     Raises:
-        SwitchSDError: a profile of another model or without a policy's costs, a draft that was not
-            traced.
+        SwitchSDError: a profile of another model or setup or without a policy's costs, a draft
+            that was not traced.
     """
     if profile is not None:
         profile.check(trace.fingerprint)
+        profile.check_setup(dtype, threads)
     for setting in settings.values():
         Plan.of(trace, setting.build(trace, profile), profile)
 

@@ -55,7 +55,8 @@ def write_outcome(
         tokenizer: of the model; without it there are no examples.
 
     Raises:
-        SwitchSDError: a run without these tables, a trace of another model.
+        SwitchSDError: a run without these tables, a trace of another model, none where there was
+            one before.
     """
     metrics, about = run.metrics(), run.manifest()
     fingerprint = (about.get("model") or {}).get("fingerprint")
@@ -63,6 +64,10 @@ def write_outcome(
         raise SwitchSDError(
             f"the trace is of another model ({trace.fingerprint[:8]}) than {run.path} "
             f"({str(fingerprint)[:8]}): trace this one"
+        )
+    if metrics.get("table3") and (trace is None or profile is None):
+        raise SwitchSDError(
+            f"the tables of {run.path} hold replayed sets: give --trace and --profile as before"
         )
     rows, methods = run.table("rows").assign(source="live"), run.table("methods")
     gammas, shares = pd.DataFrame(), dict[str, pd.DataFrame]()

@@ -115,10 +115,9 @@ def ratio_of_sums(
             return None
         sums = pd.DataFrame({"top": top(mine), "bottom": bottom(mine), "id": mine["prompt_id"]})
         parts.append(sums.astype({"top": float, "bottom": float}).groupby("id").sum())
-    prompts = sorted(set.intersection(*(set(part.index) for part in parts)))
-    if not prompts:
-        return None
-    stacked = np.stack([part.loc[prompts].to_numpy() for part in parts])  # [policy, prompt, 2]
+    prompts = sorted(set.union(*(set(part.index) for part in parts)))  # no such step there: 0
+    filled = [part.reindex(prompts, fill_value=0.0).to_numpy() for part in parts]
+    stacked = np.stack(filled)  # [policy, prompt, 2]
     return over_prompts(
         len(prompts),
         lambda rows: combine(*_ratios(stacked[:, rows].sum(axis=-2))),
@@ -134,8 +133,11 @@ def over_prompts(count: int, figure: Callable[[np.ndarray], Float[np.ndarray, "*
     """
     drawn = figure(np.random.default_rng(0).integers(0, count, (_RESAMPLES, count)))
     known = np.asarray(drawn, dtype=float)
-    known = known[np.isfinite(known)]
-    low, high = np.quantile(known, [0.025, 0.975]) if len(known) else (np.nan, np.nan)
+    known = known[~np.isnan(known)]
+    if not np.isfinite(known).all():  # a ratio over nothing is infinite; no mean of two such
+        low, high = np.quantile(known, [0.025, 0.975], method="nearest")
+    else:
+        low, high = np.quantile(known, [0.025, 0.975]) if len(known) else (np.nan, np.nan)
     return Estimate(float(figure(np.arange(count))), float(low), float(high))
 
 

@@ -80,24 +80,27 @@ class Question:
     def answer(self, found: Estimate | None, note: str = "", *, command: str = "") -> Claim:
         """Judge it by what was found; None: not measured yet.
 
-        An estimate without an interval (NaN) is judged by itself.
+        An estimate without an interval (NaN) is judged by itself. An infinite one (a ratio over
+        nothing) is judged too, and has no number.
         """
         command = command or self.command
-        if found is None or not np.isfinite(found.value):
+        if found is None or np.isnan(found.value):
             return Claim(
                 self.claim, self.section, self.paper, None, None, None, UNMEASURED, command, note
             )
         low, high = (end if np.isfinite(end) else None for end in (found.low, found.high))
         least = found.value if low is None else low
         most = found.value if high is None else high
-        fits = least > self.above and most < self.below and most >= self.reach
+        under = most < self.below or self.below == np.inf
+        fits = least > self.above and under and most >= self.reach
         verdict = HOLDS if fits else DIFFERS
+        ours = found.value if np.isfinite(found.value) else None
+        if ours is None:
+            note = "; ".join(filter(None, [note, "infinite: there is nothing to divide by"]))
         if not fits and self.above < found.value < self.below and most >= self.reach:
             note = f"{note}; " if note else ""
             note += "the estimate is on the claim's side, its interval reaches over"
-        return Claim(
-            self.claim, self.section, self.paper, found.value, low, high, verdict, command, note
-        )
+        return Claim(self.claim, self.section, self.paper, ours, low, high, verdict, command, note)
 
 
 def untestable() -> list[Claim]:

@@ -127,6 +127,20 @@ class LatencyProfile:
                 "with `switchsd profile`"
             )
 
+    def check_setup(self, dtype: str, threads: int) -> None:
+        """Raise if it was measured in another setup than what it is held against.
+
+        Raises:
+            SwitchSDError: another dtype or number of threads; a profile that names none fits any.
+        """
+        for name, value in (("dtype", dtype), ("threads", threads)):
+            mine = self.about.get(name)
+            if mine is not None and mine != value:
+                raise SwitchSDError(
+                    f"the latency profile was measured with {name} {mine}, live decoding runs with "
+                    f"{value}: measure one like it with `switchsd profile`"
+                )
+
     def describe(self) -> dict[str, Any]:
         """The profile as JSON has it; `read` is the way back."""
         return {

@@ -63,6 +63,10 @@ def bench_command(
     check_replay: Annotated[
         bool, typer.Option("--check-replay", help="Compare live decoding with replay of --trace.")
     ] = False,
+    settings_trace: Annotated[
+        Path | None,
+        typer.Option(help="With --check-replay: trace that 1,000 settings are timed over."),
+    ] = None,
     tables: Annotated[
         bool, typer.Option("--tables", help="Only write a finished run's tables anew.")
     ] = False,
@@ -98,7 +102,7 @@ def bench_command(
         errors.print(f"{label} is left out: {why}", soft_wrap=True, markup=False)
     if check_replay:
         assert trace is not None
-        _check(lens, drafts, found, methods, run, trace, costs, prompts)
+        _check(lens, drafts, found, methods, run, trace, costs, prompts, settings_trace)
     else:
         _bench(lens, drafts, found, methods, run, plan, trace, costs, data_dir)
 
@@ -114,6 +118,8 @@ def _bench(
     costs: LatencyProfile | None,
     data_dir: Path | None,
 ) -> None:
+    import torch
+
     from ..analysis.bench import bench_outcome, run_bench
     from ..analysis.bench_replay import check_replayable, setting_of
     from ..analysis.bench_report import write_outcome
@@ -121,7 +127,8 @@ def _bench(
     traced = _traced(trace, lens)
     if traced is not None:  # refused before anything is raced
         settings = {name: setting_of(name, each.draft) for name, each in methods.raced.items()}
-        check_replayable(traced, settings, costs)
+        threads = torch.get_num_threads()
+        check_replayable(traced, settings, costs, dtype=lens.dtype, threads=threads)
     with progress_bars() as progress:
         done = run_bench(
             lens, drafts, probe, methods, run, plan, data_dir=data_dir, progress=progress
@@ -154,6 +161,7 @@ def _check(
     trace: Path,
     costs: LatencyProfile | None,
     prompts: int | None,
+    timed: Path | None,
 ) -> None:
     """Into the run folder; where a benchmark lies there, beside it, its figures into that one's."""
     from ..analysis.bench import COMMAND
@@ -165,7 +173,7 @@ def _check(
     with progress_bars() as progress:
         done = run_check(
             lens, drafts, probe, methods, trace, costs, run / "check-replay" if beside else run,
-            prompts=prompts, progress=progress,
+            prompts=prompts, timed=timed, progress=progress,
         )  # fmt: skip
     metrics = done.metrics()
     if beside:

@@ -238,6 +238,8 @@ def test_a_run_goes_on_and_writes_every_table(
     text, page = ((run.path / f"report.{end}").read_text() for end in ("md", "html"))
     assert "Table 3" in text
     assert "transformers" in page
+    with pytest.raises(SwitchSDError, match="hold replayed sets"):
+        write_outcome(run)
     wrong = Traced.read(folder)
     object.__setattr__(wrong, "fingerprint", "x" * 32)
     with pytest.raises(SwitchSDError, match="another model"):
@@ -280,6 +282,15 @@ def traced(target: Lens, drafts: Drafts, prompts_file: Path, tmp_path: Path) -> 
     return folder
 
 
+def _decodes_nothing(race_prompts: Callable[..., Any]) -> Callable[..., Any]:
+    def told(*args: Any, **options: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(bench_race, "_policy", None)
+            return race_prompts(*args, **options)
+
+    return told
+
+
 def test_replay_equals_live_decoding(
     target: Lens, drafts: Drafts, traced: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,6 +318,11 @@ def test_replay_equals_live_decoding(
     assert metrics["replay_speedup_error"]["vanilla"] == 0
     assert metrics["replay_seconds_prompts"] == 3
     assert metrics["trace_cost_over_generation"] > 1
+    monkeypatch.setattr(bench_check, "race_prompts", _decodes_nothing(bench_check.race_prompts))
+    again = check("check")  # a finished one: only the figures are made anew
+    assert again["replay_equals_live"] == found
+    monkeypatch.undo()
+    monkeypatch.setattr("switchsd.analysis.bench_replay.thousand_settings", lambda _: short)
     setting = bench_check.setting_of
     monkeypatch.setattr(  # a replay of something else is noticed
         bench_check, "setting_of", lambda *about: replace(setting(*about), gamma=2)
@@ -334,6 +350,9 @@ def test_a_foreign_trace_is_refused(
         check(target, drafts, probe_for(target, bias=2.0))
     with pytest.raises(SwitchSDError, match="lacks draft of sps"):
         check(target, drafts, probe, profile_for(["eagle3"]))
+    half = replace(profile_for(["eagle3", "sps"]), about={"dtype": "bfloat16"})
+    with pytest.raises(SwitchSDError, match="measured with dtype bfloat16, live decoding runs"):
+        check(target, drafts, probe, half)
     manifest = read_json(traced / "manifest.json")
     manifest["config"]["dtype"] = "bfloat16"
     write_json(traced / "manifest.json", manifest)

@@ -81,6 +81,10 @@ def test_a_claim_holds_where_its_interval_does() -> None:
     missing = asked.answer(None)
     assert (missing.verdict, missing.ours, missing.command) == (UNMEASURED, None, "do")
     assert asked.answer(Estimate(np.nan, np.nan, np.nan)).verdict == UNMEASURED
+    endless = asked.answer(Estimate(np.inf, 3.0, np.inf))
+    assert (endless.verdict, endless.ours, endless.low) == (HOLDS, None, 3.0)
+    assert "infinite" in endless.note
+    assert asked.answer(Estimate(np.inf, 0.5, np.inf)).verdict == DIFFERS
     lower = Question("c", "§", -2.0, "do", below=0.0)
     assert [lower.answer(Estimate(v, v, v)).verdict for v in (-1.0, 0.0)] == [HOLDS, DIFFERS]
     reach = Question("c", "§", 2.0, "do", reach=2.0)
@@ -106,6 +110,9 @@ def test_figures_are_of_sums_and_intervals_of_prompts() -> None:
     assert longer is not None
     assert longer.value == pytest.approx(5 - 0.5)
     assert ratio_of_sums(copies, lambda r: r["accepted"], ones, ["nobody"]) is None
+    with np.errstate(divide="ignore"):
+        over_nothing = over_prompts(2, lambda rows: 1 / np.array([0.0, 1.0])[rows].sum(axis=-1))
+    assert (over_nothing.low, over_nothing.high) == (0.5, np.inf)
     one = over_prompts(3, lambda rows: np.array([1.0, 1.0, 1.0])[rows].mean(axis=-1))
     assert (one.value, one.low, one.high) == (1.0, 1.0, 1.0)
     speed = speed_over(steps, "switchsd", "eagle3")
