@@ -29,10 +29,11 @@ test test-all: export HF_HUB_OFFLINE = 1
 test test-all: export OMP_NUM_THREADS = 1
 
 test: setup lint types  ## every check that CI runs
-	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not slow and not timed" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not slow and timed"
 
-test-all: setup lint types  ## the slow exhaustive checks too
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+test-all: test  ## the slow exhaustive checks too
+	$(BIN)/python -m pytest -m slow
 
 lint: setup  ## ruff
 	$(BIN)/ruff check .

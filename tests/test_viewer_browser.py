@@ -30,7 +30,7 @@ from switchsd.analysis.report import write_report
 from switchsd.runs import Run
 from viewer_runs import make_trace
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.timed]
 
 VIEWER = Path(__file__).parents[1] / "apps" / "viewer.py"
 FACE = Path(__file__).parents[1] / "runs" / "face"
