@@ -111,7 +111,7 @@ def race_table(runs: pd.DataFrame, steps: pd.DataFrame, order: Sequence[str]) ->
 
     Returns:
         policy, tokens_per_s, speedup, copy_step_share, mean_accepted (of copy steps; NaN without
-        any), n_prompts, token_exact.
+        any), neural_accepted (of steps that verified a neural draft), n_prompts, token_exact.
     """
     rows = []
     speed = {
@@ -121,6 +121,7 @@ def race_table(runs: pd.DataFrame, steps: pd.DataFrame, order: Sequence[str]) ->
     for name in order:
         mine = steps[steps["policy"] == name]
         copies = mine[mine["path"] == "copy"]
+        drafts = mine[(mine["path"] == "neural") & (mine["proposed"] > 0)]
         rows.append(
             {
                 "policy": name,
@@ -128,6 +129,7 @@ def race_table(runs: pd.DataFrame, steps: pd.DataFrame, order: Sequence[str]) ->
                 "speedup": speed[name] / speed["vanilla"],
                 "copy_step_share": len(copies) / len(mine),
                 "mean_accepted": copies["accepted"].mean() if len(copies) else np.nan,
+                "neural_accepted": drafts["accepted"].mean() if len(drafts) else np.nan,
                 "n_prompts": runs.loc[runs["policy"] == name, "prompt_id"].nunique(),
                 "token_exact": bool(runs.loc[runs["policy"] == name, "token_exact"].all()),
             }

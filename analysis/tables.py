@@ -9,6 +9,7 @@ import html
 import re
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ..errors import SwitchSDError
@@ -74,13 +75,16 @@ def decoding_table(decoding: pd.DataFrame) -> pd.DataFrame:
         *("policy", "tokens_per_s", "speedup", "copy_step_share", "mean_accepted"),
         *("n_prompts", "token_exact"),
     )
+    nothing = pd.Series(np.nan, index=decoding.index)
+    drafts = decoding.get("neural_accepted", nothing)  # runs of older versions lack it
     return pd.DataFrame(
         {
             "policy": [policy_name(policy) for policy in decoding["policy"]],
             "tokens/s": [_number(value, 1) for value in decoding["tokens_per_s"]],
             "speed over vanilla": [_number(value, 2, "×") for value in decoding["speedup"]],
             "copy steps": [_percent(value) for value in decoding["copy_step_share"]],
-            "mean accepted": [_number(value, 2) for value in decoding["mean_accepted"]],
+            "accepted a copy": [_number(value, 2) for value in decoding["mean_accepted"]],
+            "accepted a draft": [_number(value, 2) for value in drafts],
             "prompts": [str(int(value)) for value in decoding["n_prompts"]],
             "token-exact": ["yes" if exact else "no" for exact in decoding["token_exact"]],
         }

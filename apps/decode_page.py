@@ -193,7 +193,8 @@ def _headline(data: DecodeData, policy: str) -> None:
         "tokens/s": "Decoded tokens per second, over all prompts.",
         "speed over vanilla": "Tokens per second over those of one-by-one decoding.",
         "copy steps": "Share of steps that took the copy path.",
-        "mean accepted": "Draft tokens accepted a drafting step, without the bonus token.",
+        "accepted a copy": "Tokens accepted in a step that copied, without the bonus token.",
+        "accepted a draft": "The same in a step that verified a neural draft.",
         "token-exact": "Whether every text was the target's own greedy text, token for token.",
     }
     for column, (name, words) in zip(st.columns(len(help_texts)), help_texts.items(), strict=True):

@@ -103,16 +103,18 @@ def test_speed_is_pooled_tokens_over_pooled_seconds() -> None:
     )
     steps = pd.DataFrame(
         {
-            "policy": ["vanilla", "pld", "pld", "pld"],
-            "path": ["plain", "copy", "copy", "plain"],
-            "accepted": [0, 4, 1, 0],
+            "policy": ["vanilla", "pld", "pld", "pld", "pld", "pld"],
+            "path": ["plain", "copy", "copy", "plain", "neural", "neural"],
+            "accepted": [0, 4, 1, 0, 3, 0],
+            "proposed": [0, 10, 10, 0, 5, 0],
         }
     )
     table = race_table(runs, steps, ["vanilla", "pld"]).set_index("policy")
     assert table["tokens_per_s"].tolist() == [5, 10]
     assert table["speedup"].tolist() == [1, 2]
-    assert table["copy_step_share"].tolist() == [0, pytest.approx(2 / 3)]
+    assert table["copy_step_share"].tolist() == [0, pytest.approx(2 / 5)]
     assert table.loc["pld", "mean_accepted"] == 2.5
+    assert table.loc["pld", "neural_accepted"] == 3  # where a draft was verified
     assert table["token_exact"].tolist() == [True, False]
 
 

@@ -46,13 +46,16 @@ def test_decoding_table_keeps_the_order_and_says_percent_and_yes_no() -> None:
     assert table["policy"].to_list() == ["vanilla", "PLD", "CopySpec", "SwitchSD"]
     last = table.iloc[-1]
     assert (last["tokens/s"], last["speed over vanilla"]) == ("26.8", "1.34×")
-    assert (last["copy steps"], last["mean accepted"]) == ("12.3%", "4.56")
+    assert (last["copy steps"], last["accepted a copy"]) == ("12.3%", "4.56")
     assert table["token-exact"].to_list() == ["yes", "yes", "no", "yes"]
 
 
 def test_decoding_table_shows_a_missing_number_as_missing() -> None:
     table = decoding_table(decoding().assign(mean_accepted=[np.nan, 1.0, 1.0, 1.0]))
-    assert table["mean accepted"].iloc[0] == "–"
+    assert table["accepted a copy"].iloc[0] == "–"
+    assert set(table["accepted a draft"]) == {"–"}  # of a run that does not say
+    known = decoding_table(decoding().assign(neural_accepted=[np.nan, np.nan, np.nan, 1.5]))
+    assert known["accepted a draft"].to_list() == ["–", "–", "–", "1.50"]
 
 
 def test_yield_table_separates_states_and_loops() -> None:

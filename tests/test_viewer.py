@@ -91,7 +91,7 @@ def test_a_good_run_shows_tokens_histogram_and_numbers(tmp_path: Path, opened: O
     steps = run.table("steps").query("policy == 'switchsd' and prompt_id == 'HumanEval/0'")
     n_copy = int((steps["path"] == "copy").sum())
     assert f"copy (n = {n_copy}," in chart
-    assert [metric.value for metric in app.metric] == ["26.8", "1.34×", "12.3%", "4.56", "yes"]
+    assert [metric.value for metric in app.metric] == ["26.8", "1.34×", "12.3%", "4.56", "–", "yes"]
     assert SITE in words(app.sidebar.markdown)
     assert "τ = 0.410" in page_html(app)
 
