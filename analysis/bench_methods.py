@@ -118,6 +118,6 @@ def _method(label: str, lens: Lens, drafts: Drafts, probe: CopyProbe | None) -> 
     own = probe if name in SCORED else None  # a policy that only records scores need not pay
     policy = build_policy(name, Options(neural=neural, probe=own))
     kind = "none" if neural is None else "sps" if small else "eagle3"
-    if name == "eagle3-tree":
-        kind = name
+    if getattr(neural, "tree", None) is not None:
+        kind = "eagle3-tree"
     return Method(label, policy, kind, None if neural is None else neural.depth)

@@ -14,10 +14,11 @@ import pandas as pd
 
 from ..data.labels import loop_start
 from ..decoding.neural import TREE
+from ..errors import SwitchSDError
 from .bench_measures import ALL, BASE, WITHOUT, bench_rows
 from .bench_methods import SPS, WITH_SPS
 from .cost import LatencyProfile
-from .counterfactual import GAMMA, tree_name
+from .counterfactual import GAMMA
 from .oracle_share import oracle_shares, shared_policies
 from .replay import replay, sweep
 from .replay_plan import Plan
@@ -35,7 +36,7 @@ def setting_of(label: str, draft: str) -> Setting:
         draft: of its neural path, as `bench_methods.Method` has it.
     """
     name = label.removesuffix(SPS)
-    kinds = {"eagle3-tree": tree_name(TREE), "none": "none"}
+    kinds = {"eagle3-tree": TREE.name, "none": "none"}
     return Setting(name, draft=kinds.get(draft, draft)).reduced()
 
 
@@ -178,21 +179,38 @@ def raced_shares(
     """`oracle_shares` of the raced policies that choose a path, for each traced draft.
 
     Returns:
-        eagle3 and sps, as far as traced.
+        oracle_share (EAGLE-3 as a chain), oracle_share_tree (as the tree), oracle_share_sps, as far
+        as traced. cost-aware drafts what its fit is for: beside it, where there is one, stands the
+        fit for the chain.
     """
     labels = set(methods["policy"])
     found = {}
-    for draft, suffix in (("eagle3", ""), ("sps", SPS)):
+    for name, draft, suffix in (
+        ("oracle_share", "eagle3", ""),
+        ("oracle_share_tree", TREE.name, ""),
+        ("oracle_share_sps", "sps", SPS),
+    ):
         if draft not in trace.drafts:
             continue
         fixed = Setting(draft=draft)
         raced = {
-            name: setting
-            for name, setting in shared_policies(fixed).items()
-            if name + suffix in labels or (name in labels and name not in WITH_SPS)
+            policy: setting
+            for policy, setting in shared_policies(fixed).items()
+            if policy + suffix in labels or (policy in labels and policy not in WITH_SPS)
         }
-        found[draft] = oracle_shares(trace, raced, profile, fixed=fixed)
+        if "cost-aware" in raced and draft == "eagle3":
+            raced |= _with_a_chain(trace)
+        found[name] = oracle_shares(trace, raced, profile, fixed=fixed)
     return found
+
+
+def _with_a_chain(trace: Traced) -> dict[str, Setting]:
+    chain = Setting("cost-aware", draft="eagle3")
+    try:
+        chain.build(trace)
+    except SwitchSDError:  # no fit for it
+        return {}
+    return {"cost-aware (chain)": chain}
 
 
 def method_settings(methods: pd.DataFrame) -> dict[str, Setting]:

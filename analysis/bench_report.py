@@ -44,7 +44,7 @@ def write_outcome(
 ) -> None:
     """Tables 1–3, examples and both reports from a benchmark whose races are finished.
 
-    Writes the tables table1, table2, table3, oracle_share (with EAGLE-3), oracle_share_sps,
+    Writes the tables table1, table2, table3, those of `raced_shares`,
     repetitions and repetition_examples (all but the first two of a trace) as Parquet, the tables
     and shares also into `metrics.json`, and all into the reports.
 
@@ -83,8 +83,7 @@ def write_outcome(
         made["repetitions"] = repetition_rates(trace)
         if tokenizer is not None:
             made["repetition_examples"] = repetition_examples(trace, tokenizer)
-    for draft, table in shares.items():
-        made["oracle_share" if draft == "eagle3" else f"oracle_share_{draft}"] = table
+    made |= shares
     for name, table in made.items():
         run.write_table(name, table)
     run.update_metrics(
@@ -136,7 +135,11 @@ def _parts(run: Run, metrics: dict[str, Any], made: dict[str, pd.DataFrame]) -> 
                 [gamma_table(made["table3"])],
             )
         )
-    for name, draft in (("oracle_share", "EAGLE-3"), ("oracle_share_sps", "the draft model")):
+    for name, draft in (
+        ("oracle_share", "EAGLE-3 as a chain"),
+        ("oracle_share_tree", "EAGLE-3 as a tree"),
+        ("oracle_share_sps", "the draft model"),
+    ):
         if name in made:
             parts.append(
                 (

@@ -36,7 +36,8 @@ class Chosen:
     Attributes:
         fit: the fit.
         tried: n, W, bins, prior, ms (of all prompts, each held out of its fit).
-        share: of `oracle_path`'s gain over always drafting, held out; NaN without a draft.
+        share: of `oracle_path`'s gain over always drafting, held out, both with chains at their
+            default γ; NaN without a draft.
     """
 
     fit: CostAwareFit
@@ -58,7 +59,7 @@ def choose_cost_aware(
     Args:
         trace: training prompts.
         profile: what steps cost where it will run.
-        kind: of the neural draft, eagle3 or sps; None: one token there.
+        kind: of the neural draft: eagle3, sps or a traced tree; None: one token there.
         folds: parts of the prompts, each held out once.
         seed: of the parts.
         progress: told the shapes.
@@ -98,7 +99,7 @@ def choose_cost_aware(
     table = pd.DataFrame([{**asdict(shape), "ms": ms} for shape, ms in tried.items()])
     if kind is None:
         return Chosen(fit, table, float("nan"))
-    fixed = Setting(draft=kind)
+    fixed = Setting(draft="sps" if kind == "sps" else "eagle3")
     base = replay(trace, always_draft(trace, fixed), profile=profile).prompt_ms().sum()
     bound = oracle_path(trace, fixed, profile).prompt_ms.sum()
     return Chosen(fit, table, share(tried[best], float(base), float(bound)))

@@ -61,7 +61,7 @@ def fit_cost_aware(
     Args:
         trace: training prompts; what it is measured on later must not be among them.
         profile: what steps cost where it will run.
-        kind: of the neural draft, eagle3 or sps; None: one token there.
+        kind: of the neural draft: eagle3, sps or a traced tree; None: one token there.
         shape: bins and candidates.
 
     Raises:
@@ -81,7 +81,9 @@ def fit_cost_aware(
     match, score = cells(scores, MATCHES, seen)
     cell = match * size[1] + score
     chosen = np.full(size, _START_D)
-    chosen[0] = steps.copies + _START_GAMMA if kind else 0
+    chosen[0] = steps.copies + min(_START_GAMMA, len(steps.gammas))
+    if not steps.gammas:
+        chosen[0] = 0
     found = _Round(chosen, np.zeros((len(steps.ms), *size)), np.zeros(size, dtype=np.int64), np.inf)
     saved = found.saved
     for _ in range(_ROUNDS):
@@ -97,19 +99,20 @@ def fit_cost_aware(
         chosen = _best(saved, steps.copies)
     copies = (found.chosen >= 1) & (found.chosen <= steps.copies)
     drafts = np.concatenate([found.saved[:1], found.saved[steps.copies + 1 :]]).argmax(axis=0)
-    depths = np.maximum(found.chosen - steps.copies, 0)
+    gammas = np.array([0, *steps.gammas])
+    depths = gammas[np.maximum(found.chosen - steps.copies, 0)]
     tokens = int(trace.remaining[trace.starts].sum())
     return CostAwareFit(
         trace.fingerprint,
         trace.digests.get("probe") or "",
         kind,
-        trace.digests.get(kind) if kind else None,
+        trace.digest(kind) if kind else None,
         shape.n,
         shape.W,
         scores,
         MATCHES,
         _table(np.where(copies, found.chosen, 0)),
-        _table(np.where(copies, drafts, depths)),
+        _table(np.where(copies, gammas[drafts], depths)),
         {
             "prompts": len(trace.prompts),
             "tokens": tokens,

@@ -83,11 +83,6 @@ class Text:
         return np.minimum(budget, self.n_ctx - self.positions) - 1
 
 
-def tree_name(shape: TreeShape) -> str:
-    """Column of a tree's accepted lengths."""
-    return f"tree_{shape.total}_{shape.depth}_{shape.top_k}"
-
-
 def positions_table(
     prompt_id: str,
     text: Text,

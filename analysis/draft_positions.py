@@ -18,7 +18,7 @@ from ..decoding.drafters.eagle3_tree import TreeShape
 from ..decoding.sampling import Processor, Sampling
 from ..decoding.training.unroll import unroll
 from ..probing.lens import Lens
-from .counterfactual import GAMMA, Text, chain_lengths, tree_name, windows
+from .counterfactual import GAMMA, Text, chain_lengths, windows
 from .tree_positions import tree_accepted
 
 
@@ -92,11 +92,11 @@ def eagle3_columns(
         hits = _chain_hits(head, target, text, embedding, streams, slots, sampling)
         found["eagle3"][drafting] = chain_lengths(hits, room[drafting])
     for shape in trees:
-        found[tree_name(shape)] = np.zeros(len(room), dtype=int)
+        found[shape.name] = np.zeros(len(room), dtype=int)
     if len(drafting) and trees:
         lengths = tree_accepted(head, embed, ids, streams, slots, room[drafting], trees)
         for shape, values in lengths.items():
-            found[tree_name(shape)][drafting] = values
+            found[shape.name][drafting] = values
     return found
 
 

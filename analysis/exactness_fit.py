@@ -6,6 +6,7 @@ import numpy as np
 
 from ..decoding.cost_aware import CostAwareFit
 from ..decoding.drafters import Drafter
+from ..decoding.drafters.eagle3_tree import TreeShape
 from ..decoding.drafters.identity import draft_identity
 from ..probing.copy_probe import CopyProbe
 
@@ -13,7 +14,7 @@ from ..probing.copy_probe import CopyProbe
 def random_fit(
     probe: CopyProbe, neural: Drafter | None, *, W: int = 1, n: int = 3, seed: int = 0
 ) -> CostAwareFit:
-    """Depths of copies (0–20) and drafts (0–10) at random, for a probe and a draft.
+    """Depths of copies (0–20) and drafts (0–10, or a whole tree) at random.
 
     Args:
         probe: what it reads.
@@ -28,6 +29,9 @@ def random_fit(
     copy, drafts = rng.integers(0, 21, size), rng.integers(0, 11, size)
     copy[0] = 0  # nothing to copy there
     kind, digest = draft_identity(neural)
+    tree = TreeShape.parse(kind)
+    if tree is not None:
+        drafts = np.where(drafts > 2, tree.deepest, 0)
     return CostAwareFit(
         probe.fingerprint,
         probe.digest,

@@ -82,12 +82,15 @@ def always_draft(trace: Traced, fixed: Setting) -> Setting:
 def shared_policies(fixed: Setting, *, fit: str | None = None) -> dict[str, Setting]:
     """The policies whose shares are compared: those that choose a path at every step.
 
+    cost-aware drafts what its fit is for, where that is an EAGLE-3 tree too.
+
     Args:
         fixed: draft, γ, W, D and n of all but cost-aware, which chooses its own.
         fit: file with cost-aware's fit; the shipped one if None.
     """
     found = {name: replace(fixed, policy=name).reduced() for name in _COMPARED}
-    return {**found, "cost-aware": Setting("cost-aware", draft=fixed.draft, fit=fit)}
+    own = None if fixed.draft == "eagle3" else fixed.draft  # its fit says: a chain or a tree
+    return {**found, "cost-aware": Setting("cost-aware", draft=own, fit=fit)}
 
 
 def share(policy_ms: float, draft_ms: float, oracle_ms: float) -> float:

@@ -21,7 +21,7 @@ from ..decoding.drafters.suffix import SuffixCopier
 from ..decoding.sampling import Sampling
 from ..decoding.tree import DraftTree
 from ..errors import SwitchSDError
-from .counterfactual import CANDIDATES, GAMMA, common_prefix, nodes_of_tree, tree_name
+from .counterfactual import CANDIDATES, GAMMA, common_prefix, nodes_of_tree
 from .traced import Traced
 
 
@@ -40,14 +40,14 @@ class TracedDraft:
     sites: tuple[str, ...] = ()
 
     def __init__(self, kind: str = "eagle3", gamma: int = 5, *, digest: str | None = None) -> None:
-        self.kind, self.tree, self.digest = kind, _shape(kind), digest
+        self.kind, self.tree, self.digest = kind, TreeShape.parse(kind), digest
         if self.tree is None and kind not in ("eagle3", "sps"):
             raise SwitchSDError(
                 f"no draft {kind!r}: choose eagle3, sps or a tree as in tree_20_4_4"
             )
         if self.tree is None and not 1 <= gamma <= GAMMA:
             raise SwitchSDError(f"gamma = {gamma}: traces hold chains of 1 to {GAMMA} tokens")
-        self.depth = gamma if self.tree is None else self.tree.depth + 1
+        self.depth = gamma if self.tree is None else self.tree.deepest
 
     @property
     def key(self) -> tuple[str, int]:
@@ -132,6 +132,12 @@ def cut_chain(drafted: Drafted, depth: Int[np.ndarray, " row"]) -> Drafted:
     """What a chain gives where each draft is at most so deep."""
     cut = np.minimum(drafted.depth, depth)
     return Drafted(cut, np.minimum(drafted.accepted, cut), cut)
+
+
+def whole_or_nothing(drafted: Drafted, asked: Bool[np.ndarray, " row"]) -> Drafted:
+    """What a path gives that drafts at some rows only."""
+    parts = (drafted.proposed, drafted.accepted, drafted.depth)
+    return Drafted(*(np.where(asked, part, 0) for part in parts))
 
 
 def nothing(trace: Traced) -> Drafted:
@@ -235,12 +241,3 @@ def _measure(
         )
         for rank, tokens in enumerate(candidates)
     ]
-
-
-def _shape(kind: str) -> TreeShape | None:
-    try:
-        name, total, depth, top_k = kind.split("_")
-        shape = TreeShape(int(total), int(depth), int(top_k))
-    except ValueError:
-        return None
-    return shape if name == "tree" and tree_name(shape) == kind else None

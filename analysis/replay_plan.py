@@ -20,6 +20,7 @@ from .replay_paths import (
     cut_copies,
     neural_drafts,
     nothing,
+    whole_or_nothing,
 )
 from .replay_time import StepTimes
 from .traced import Traced
@@ -99,12 +100,15 @@ def _cut(
     choose = getattr(policy.gate, "depth_many", None)
     if choose is None:
         raise SwitchSDError("a gate that chooses depths by what it remembers cannot be replayed")
-    if isinstance(policy.neural, TracedDraft) and policy.neural.tree is not None:
-        raise SwitchSDError(
-            f"{policy.neural.kind} was traced as it is, and a tree cut short is another: replay "
-            "this gate with a chain"
-        )
     seen, everywhere = columns(trace, candidates), np.ones(len(trace), dtype=bool)
     if policy.copier is not None:
         copy = cut_copies(trace, policy.copier, choose(seen, everywhere))
-    return copy, cut_chain(neural, choose(seen, ~everywhere))
+    depth = choose(seen, ~everywhere)
+    if isinstance(policy.neural, TracedDraft) and policy.neural.tree is not None:
+        if ((depth > 0) & (depth < policy.neural.depth)).any():
+            raise SwitchSDError(
+                f"{policy.neural.kind} was traced as it is, and a tree cut short is another: "
+                "replay this gate with a chain"
+            )
+        return copy, whole_or_nothing(neural, depth > 0)
+    return copy, cut_chain(neural, depth)

@@ -13,6 +13,7 @@ from ..decoding.bandits import Exp3Gate, UcbGate
 from ..decoding.cost_aware import CostAwareFit
 from ..decoding.neural import GAMMA_EAGLE3, GAMMA_MOST, GAMMA_SPS
 from ..decoding.policies import Options, Policy, build_policy
+from ..decoding.shipped_fit import shipped_tree
 from ..errors import SwitchSDError
 from ..probing.copy_probe import CopyProbe
 from .cost import LatencyProfile
@@ -58,7 +59,8 @@ class Setting:
         n: tokens that have to match.
         tau: threshold on the score; None takes the traced probe's own.
         draft: neural path of the policies that have one: eagle3, sps or a traced tree; None: what
-            the name says, and EAGLE-3 for policies that take any; "none": one token.
+            the name says, what cost-aware's fit is for, and EAGLE-3 for policies that take any;
+            "none": one token.
         gamma: its lookahead; 5 with EAGLE-3, 4 with a draft model if None.
         seed: of the gates that draw.
         reward: of the bandits; "throughput" takes its costs from the profile.
@@ -128,6 +130,8 @@ class Setting:
             SwitchSDError: one that was not traced, or not the policy's kind.
         """
         kind = self.draft
+        if kind is None and self.policy == "cost-aware":
+            kind = self._fitted(trace)
         if kind is None:
             named = {"sps": "sps", "eagle3": "eagle3", "eagle3-tree": _first_tree(trace)}
             kind = named.get(self.policy, "eagle3" if "eagle3" in trace.drafts else "none")
@@ -140,7 +144,14 @@ class Setting:
         if gamma is None:
             gamma = GAMMA_SPS if kind == "sps" else GAMMA_EAGLE3
             gamma = GAMMA_MOST if self.policy == "cost-aware" else gamma
-        return TracedDraft(kind, gamma, digest=trace.digests.get(kind))
+        return TracedDraft(kind, gamma, digest=trace.digest(kind))
+
+    def _fitted(self, trace: Traced) -> str | None:
+        """The draft that cost-aware's fit is for."""
+        if self.fit:
+            return CostAwareFit.load(Path(self.fit)).kind or "none"
+        tree = shipped_tree(trace.fingerprint)
+        return tree.name if tree is not None and tree.name in trace.drafts else None
 
     def _probe(self, trace: Traced) -> CopyProbe:
         """The traced probe, with this setting's τ."""

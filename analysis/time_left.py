@@ -29,6 +29,7 @@ class Steps:
     Attributes:
         trace: the rows.
         copies: number of the copies, D = 1 … copies.
+        gammas: depth of each draft, as the gate asks for it.
         ahead: the row at which the next step begins; the number of rows at a text's end.
         ms: time without drafting.
         depth: of the neural draft; 0: none.
@@ -38,6 +39,7 @@ class Steps:
 
     trace: Traced
     copies: int
+    gammas: tuple[int, ...]
     ahead: Int[np.ndarray, "step row"]
     ms: Float[np.ndarray, "step row"]
     depth: Int[np.ndarray, "step row"]
@@ -46,7 +48,7 @@ class Steps:
 
     @classmethod
     def of(cls, trace: Traced, profile: LatencyProfile, kind: str | None, n: int, W: int) -> Steps:
-        """Lay copies of every D and chains of every γ over a trace.
+        """Lay copies of every D and chains of every γ, or one tree, over a trace.
 
         Raises:
             SwitchSDError: a draft that was not traced, or costs the profile lacks.
@@ -57,15 +59,18 @@ class Steps:
         depth = [np.zeros(len(trace), dtype=np.int64)] * len(drafted)
         keeps = [trace.committed] * len(drafted)
         pending = np.arange(int(np.max(trace.committed - trace.n_prompt)) + 3)
-        table = np.zeros((1, len(pending)))
+        table, gammas = np.zeros((1, len(pending))), tuple[int, ...]()
         if kind is not None:
-            whole = neural_drafts(trace, TracedDraft(kind, GAMMA))
-            for gamma in range(1, GAMMA + 1):
-                chain = cut_chain(whole, np.full(len(trace), gamma))
-                drafted.append(chain)
-                depth.append(chain.depth)
-                keeps.append(kept_tokens(trace, TracedDraft(kind, gamma), chain))
-            table = profile.draft(kind, np.arange(GAMMA + 1)[:, None], pending)
+            most = TracedDraft(kind, GAMMA)
+            whole = neural_drafts(trace, most)
+            gammas = tuple(range(1, GAMMA + 1)) if most.tree is None else (most.depth,)
+            for gamma in gammas:
+                cut = np.full(len(trace), gamma)
+                draft = cut_chain(whole, cut) if most.tree is None else whole
+                drafted.append(draft)
+                depth.append(draft.depth)
+                keeps.append(kept_tokens(trace, TracedDraft(kind, gamma), draft))
+            table = profile.draft(kind, np.arange(most.depth + 1)[:, None], pending)
         fixed = profile.overhead_ms + (profile.lookup_ms or 0.0) + (profile.gate_ms or 0.0)
         proposed = np.stack([each.proposed for each in drafted])
         emitted = np.stack([each.accepted for each in drafted]) + 1
@@ -73,6 +78,7 @@ class Steps:
         return cls(
             trace,
             SPAN,
+            gammas,
             np.where(emitted >= trace.remaining, len(trace), ends),
             profile.verify(proposed + 1, trace.committed - 1) + fixed,
             np.stack(depth),

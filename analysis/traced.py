@@ -143,6 +143,10 @@ class Traced:
         """Ids of each prompt and its continuation."""
         return [[int(token) for token in ids] for ids in self.prompts["ids"]]
 
+    def digest(self, kind: str) -> str | None:
+        """Of the weights of a draft; a tree is the EAGLE-3 head's."""
+        return self.digests.get("eagle3" if kind.startswith("tree_") else kind)
+
     @property
     def drafts(self) -> tuple[str, ...]:
         """Kinds of neural drafts it has accepted lengths of."""

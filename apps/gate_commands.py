@@ -25,7 +25,9 @@ def fit(
     trace: Annotated[Path, typer.Option(help="Run folder of a trace of training prompts.")],
     profile: Annotated[Path, typer.Option(help="Latency profile (JSON) of the machine it is for.")],
     run: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/gate-fit"),
-    draft: Annotated[str, typer.Option(help="Neural path: eagle3, sps or none.")] = "eagle3",
+    draft: Annotated[
+        str, typer.Option(help="Neural path: eagle3, sps, a traced tree as in tree_20_4_4, none.")
+    ] = "eagle3",
     out: Annotated[
         Path | None, typer.Option(help="Write the fit there too, as in …/cost-aware/eagle3.json.")
     ] = None,
@@ -35,11 +37,12 @@ def fit(
     from ..analysis.cost import LatencyProfile
     from ..analysis.cost_aware_choice import choose_cost_aware, refuse_evaluation
     from ..analysis.traced import Traced
+    from ..decoding.drafters.eagle3_tree import TreeShape
     from ..runs import Run
 
     Run.check(run)
-    if draft not in ("eagle3", "sps", "none"):
-        raise SwitchSDError(f"--draft {draft}: choose eagle3, sps or none")
+    if draft not in ("eagle3", "sps", "none") and TreeShape.parse(draft) is None:
+        raise SwitchSDError(f"--draft {draft}: choose eagle3, sps, none or a traced tree")
     if out is not None and out.exists():
         raise SwitchSDError(f"{out} is there already: choose another file or delete it")
     costs = LatencyProfile.load(profile)

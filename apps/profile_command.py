@@ -77,7 +77,7 @@ def _drafters(
     lens: Lens, folders: dict[str, Path], shapes: tuple[TreeShape, ...]
 ) -> dict[str, Callable[[], Drafter]]:
     """Every kind of draft there is, each as deep as traces hold them."""
-    from ..analysis.counterfactual import GAMMA, tree_name
+    from ..analysis.counterfactual import GAMMA
     from ..decoding.drafters.draft_model import DraftModel
     from ..decoding.drafters.eagle3 import Eagle3
 
@@ -89,7 +89,7 @@ def _drafters(
     if head is not None:
         made["eagle3"] = lambda: Eagle3(head, lens, gamma=GAMMA)
         for shape in shapes:
-            made[tree_name(shape)] = lambda shape=shape: Eagle3(head, lens, tree=shape)  # type: ignore[misc]
+            made[shape.name] = lambda shape=shape: Eagle3(head, lens, tree=shape)  # type: ignore[misc]
     if small is not None:
         made["sps"] = lambda: DraftModel(small, lens, gamma=GAMMA)
     return made

@@ -18,6 +18,7 @@ from jaxtyping import Bool, Int, Shaped
 
 from ..errors import SwitchSDError
 from ..runs import read_json, write_json
+from .drafters.eagle3_tree import TreeShape
 from .gates import Columns, Memoryless, Observation
 from .gates import Path as Route
 
@@ -35,14 +36,16 @@ class CostAwareFit:
     Attributes:
         model: fingerprint of the target.
         probe: digest of the probe whose scores it reads.
-        kind: of the neural draft, eagle3 or sps (a chain); None: one token there.
+        kind: of the neural draft: eagle3 or sps (a chain), a tree as in tree_20_4_4; None: one
+            token there.
         draft: digest of its weight files; None if they are not known.
         n: tokens that have to match for a copy.
         W: copy candidates.
         scores: edges of the score's bins, rising; a bin begins at its edge.
         matches: edges of the match length's bins; the first bin has no candidate.
         copy: D of a copy in each cell, [match, score]; 0: do not copy.
-        neural: γ where it does not copy, [match, score]; 0: one token without a draft.
+        neural: γ where it does not copy, [match, score]; 0: one token without a draft. A tree is
+            drafted whole: its depth, or 0.
         about: training prompts, costs, expected values of each cell.
 
     Raises:
@@ -62,8 +65,11 @@ class CostAwareFit:
     about: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.kind not in (None, *_KINDS):
-            raise SwitchSDError(f"a fit for a draft of kind {self.kind!r}: {' or '.join(_KINDS)}")
+        tree = TreeShape.parse(self.kind)
+        if self.kind not in (None, *_KINDS) and tree is None:
+            raise SwitchSDError(
+                f"a fit for a draft of kind {self.kind!r}: {', '.join(_KINDS)}, or a tree's name"
+            )
         if self.n < 1 or self.W < 1:
             raise SwitchSDError(f"W = {self.W}, n = {self.n}: each has to be at least 1")
         for edges in (self.scores, self.matches):
@@ -77,6 +83,8 @@ class CostAwareFit:
                 raise SwitchSDError(f"the tables of depths have to be {shape[0]} × {shape[1]}")
             if min(min(row) for row in table) < 0:
                 raise SwitchSDError("a depth is negative")
+        if tree is not None and not set().union(*self.neural) <= {0, tree.deepest}:
+            raise SwitchSDError(f"a tree is drafted whole: 0 or {tree.deepest} deep")
         if any(self.copy[0]):
             raise SwitchSDError("it copies where there is no candidate")
 

@@ -19,6 +19,7 @@ from .drafters.eagle3_checkpoint import load_head
 from .drafters.eagle3_head import Eagle3Head
 from .policies import POLICIES
 from .shipped import SHIPPED, has_shipped_head, shipped_draft, shipped_head
+from .shipped_fit import shipped_tree
 
 GAMMA_EAGLE3, GAMMA_SPS = 5, 4
 GAMMA_MOST = 10
@@ -47,8 +48,8 @@ def neural_drafter(
         policy: a name from the registry.
         lens: the target.
         draft: a head or a draft model; the shipped one if None.
-        gamma: lookahead; 5 with a head, 4 with a draft model if None, and 10 at most for
-            cost-aware, which chooses.
+        gamma: lookahead; 5 with a head, 4 with a draft model if None. cost-aware chooses: if None
+            it has chains of 10 at most, or the tree its shipped fit is for.
         tree: of eagle3-tree.
         folder: where shipped drafts lie.
 
@@ -63,8 +64,10 @@ def neural_drafter(
         raise SwitchSDError(f"unknown policy {policy!r}: choose one of {', '.join(POLICIES)}")
     if policy in _WITHOUT:
         return None
+    fitted = None
     if policy == "cost-aware" and gamma is None:
         gamma = GAMMA_MOST  # its gate says how deep
+        fitted = shipped_tree(lens.fingerprint, folder=folder)
     if policy.startswith("eagle3"):
         if isinstance(draft, Lens):
             raise SwitchSDError(
@@ -85,7 +88,8 @@ def neural_drafter(
             return None
         draft = shipped_head(lens, folder=folder)
     if isinstance(draft, Eagle3Head):
-        return Eagle3(draft, lens, gamma=GAMMA_EAGLE3 if gamma is None else gamma)
+        gamma = GAMMA_EAGLE3 if gamma is None else gamma
+        return Eagle3(draft, lens, gamma=gamma, tree=fitted)
     return DraftModel(draft, lens, gamma=GAMMA_SPS if gamma is None else gamma)
 
 

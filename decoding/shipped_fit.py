@@ -6,7 +6,20 @@ from pathlib import Path
 
 from ..errors import SwitchSDError
 from .cost_aware import CostAwareFit, how_to_fit
+from .drafters.eagle3_tree import TreeShape
 from .shipped import SHIPPED
+
+
+def shipped_tree(fingerprint: str, *, folder: Path = SHIPPED) -> TreeShape | None:
+    """The tree that a model's EAGLE-3 head drafts under cost-aware; None if no fit is for a tree.
+
+    Where chain and tree are fitted both, the tree is served.
+    """
+    for path in sorted(folder.glob("*/cost-aware/tree_*.json")):
+        fit = CostAwareFit.load(path)
+        if fit.model == fingerprint:
+            return TreeShape.parse(fit.kind)
+    return None
 
 
 def shipped_fit(fingerprint: str, kind: str | None, *, folder: Path = SHIPPED) -> CostAwareFit:
@@ -14,7 +27,7 @@ def shipped_fit(fingerprint: str, kind: str | None, *, folder: Path = SHIPPED) -
 
     Args:
         fingerprint: of the target.
-        kind: eagle3, sps, or None for none.
+        kind: eagle3, sps, a tree's name, or None for none.
         folder: where the fits lie.
 
     Raises:

@@ -33,6 +33,7 @@ from switchsd.decoding.drafters.eagle3 import Eagle3, TreeShape
 from switchsd.decoding.drafters.eagle3_head import random_head
 from switchsd.decoding.engine import generate
 from switchsd.decoding.gates import Columns, Observation
+from switchsd.decoding.neural import neural_drafter
 from switchsd.decoding.policies import Options, Policy, build_policy
 from switchsd.decoding.shipped_fit import shipped_fit
 from switchsd.probing.lens import Lens
@@ -179,7 +180,7 @@ def test_a_fit_of_something_else_is_refused(tiny: Callable[..., Lens]) -> None:
         ({"neural": None}, "the draft eagle3, not none"),
         ({"neural": DraftModel(noisy_copy(lens), lens)}, "the draft eagle3, not sps"),
         ({"neural": Eagle3(other, lens)}, r"another eagle3 draft \(aaaaaaaa, not unknown"),
-        ({"neural": Eagle3(head, lens, tree=TreeShape(8, 3, 2))}, "not eagle3-tree"),
+        ({"neural": Eagle3(head, lens, tree=TreeShape(8, 3, 2))}, "not tree_8_3_2"),
         ({"probe": None}, "needs the probe"),
     ]
     for change, said in wrong:
@@ -189,6 +190,24 @@ def test_a_fit_of_something_else_is_refused(tiny: Callable[..., Lens]) -> None:
         SwitchSDError, match=r"no fit .* is shipped.*switchsd gate fit.*--draft eagle3"
     ):
         build_policy("cost-aware", replace(options, fit=None))
+
+
+def test_a_tree_is_fitted_whole_and_served_where_its_fit_is_shipped(
+    tiny: Callable[..., Lens], tmp_path: Path
+) -> None:
+    trace = telling()
+    fit = fit_cost_aware(trace, PROFILE, kind="tree_8_3_2", shape=Shape(n=1))
+    assert set().union(*fit.neural) == {0, 4} or set().union(*fit.neural) == {4}
+    with pytest.raises(SwitchSDError, match="drafted whole: 0 or 4"):
+        replace(fit, neural=tuple(tuple(2 for _ in row) for row in fit.neural))
+    lens = tiny("llama")
+    head = random_head(lens)
+    assert neural_drafter("cost-aware", lens, draft=head, folder=tmp_path).tree is None
+    replace(fit, model=lens.fingerprint).save(tmp_path / "a" / "cost-aware" / "tree_8_3_2.json")
+    drafter = neural_drafter("cost-aware", lens, draft=head, folder=tmp_path)
+    assert drafter.tree == TreeShape(8, 3, 2)
+    assert neural_drafter("switchsd", lens, draft=head, folder=tmp_path).tree is None
+    assert neural_drafter("cost-aware", lens, draft=head, gamma=4, folder=tmp_path).depth == 4
 
 
 def test_shipped_fits_are_found_by_model_and_draft(tmp_path: Path) -> None:
@@ -202,7 +221,7 @@ def test_shipped_fits_are_found_by_model_and_draft(tmp_path: Path) -> None:
             shipped_fit(fingerprint, kind, folder=tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "sps", None])
+@pytest.mark.parametrize("kind", ["eagle3", "sps", "tree_8_3_2", None])
 def test_time_left_is_the_time_that_replay_takes(kind: str | None) -> None:
     """Of a random policy from the start, and of every step at rows on its way, one by one."""
     trace = made_up(prompts=2, tokens=14, seed=5)
@@ -217,6 +236,8 @@ def test_time_left_is_the_time_that_replay_takes(kind: str | None) -> None:
     choice = np.where(copies, depth, np.where(depth > 0, steps.copies + depth, 0))
     if kind is None:
         choice = np.where(copies, depth, 0)
+    elif kind.startswith("tree_"):
+        choice = np.where(copies, depth, np.where(depth > 0, steps.copies + 1, 0))
     values = run_policy(steps, choice)
     assert values.ms == pytest.approx(float(done.prompt_ms().sum()))
     assert values.rows.tolist() == done.rows.tolist()

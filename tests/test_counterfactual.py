@@ -18,7 +18,6 @@ from switchsd.analysis.counterfactual import (
     TraceSettings,
     copy_columns,
     nodes_of_tree,
-    tree_name,
     windows,
 )
 from switchsd.analysis.draft_eval import Drafts
@@ -119,10 +118,10 @@ def check_everything(
     for shape in TREES[:2] if less else TREES:
         size = head.config.draft_vocab_size
         got = check_neural(
-            made, traced, tree_name(shape), Eagle3(head, lens, tree=shape),
+            made, traced, shape.name, Eagle3(head, lens, tree=shape),
             lambda r, s=shape, v=size: nodes_of_tree(s, r, v),
         )  # fmt: skip
-        total[tree_name(shape)] = int(got.sum())
+        total[shape.name] = int(got.sum())
     for gamma in (4,) if less else (4, 10):
         got = check_neural(
             made, traced, "sps", DraftModel(draft, lens, gamma=gamma), lambda r, g=gamma: min(g, r)
@@ -312,7 +311,7 @@ def test_trees_do_not_depend_on_the_batch(
     monkeypatch.setattr(tree_positions, "_NUMBERS", 1)
     one = trace(parts, PROMPT).positions
     for shape in TREES:
-        assert one[tree_name(shape)].tolist() == whole[tree_name(shape)].tolist()
+        assert one[shape.name].tolist() == whole[shape.name].tolist()
 
 
 def test_what_is_missing_is_left_out(tiny: Callable[..., Lens]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import torch
 from switchsd.analysis.cost import LatencyProfile
-from switchsd.analysis.counterfactual import GAMMA, Text, positions_table, tree_name
+from switchsd.analysis.counterfactual import GAMMA, Text, positions_table
 from switchsd.analysis.latency_surface import Surface
 from switchsd.analysis.trace_run import positions_file
 from switchsd.analysis.traced import Traced
@@ -51,7 +51,7 @@ def live_trace(
         drafters: dict[str, Drafter] = {
             "eagle3": Eagle3(head, lens, gamma=GAMMA),
             "sps": DraftModel(draft, lens, gamma=GAMMA),
-            tree_name(SHAPE): Eagle3(head, lens, tree=SHAPE),
+            SHAPE.name: Eagle3(head, lens, tree=SHAPE),
         }
         sites = list(dict.fromkeys([probe.site, *drafters["eagle3"].sites]))
         out = lens.forward(torch.tensor([ids]), sites=sites)

@@ -82,7 +82,7 @@ class Eagle3:
     @property
     def depth(self) -> int:
         """Most tokens a draft of it can have accepted."""
-        return self.gamma if self.tree is None else self.tree.depth + 1
+        return self.gamma if self.tree is None else self.tree.deepest
 
     def follow(self, sampling: Sampling) -> None:
         """Draw with the target's settings, unless it was made with settings of its own."""

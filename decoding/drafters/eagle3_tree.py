@@ -31,6 +31,26 @@ class TreeShape:
                 f"{self}: total has to be at least 2, depth at least 0, top_k at least 1"
             )
 
+    @property
+    def name(self) -> str:
+        """What traces, profiles and fits know it by: tree_20_4_4."""
+        return f"tree_{self.total}_{self.depth}_{self.top_k}"
+
+    @property
+    def deepest(self) -> int:
+        """Most tokens of it that can be accepted."""
+        return self.depth + 1
+
+    @classmethod
+    def parse(cls, name: str | None) -> TreeShape | None:
+        """The shape of that name; None if it is none."""
+        try:
+            word, total, depth, top_k = (name or "").split("_")
+            shape = cls(int(total), int(depth), int(top_k))
+        except ValueError:
+            return None
+        return shape if word == "tree" and shape.name == name else None
+
 
 def keep_best(
     tokens: list[int], parents: list[int], scores: list[float], *, count: int
