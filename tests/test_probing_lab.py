@@ -64,6 +64,7 @@ def lab(small: Lens, shared_data: Path, tmp_path_factory: pytest.TempPathFactory
     made = open_small(tmp_path_factory.mktemp("lab") / "probing", small, shared_data)
     for name in STUDIES:
         STUDIES[name](made)
+    made.run.finish()  # and others may open it
     return made
 
 
