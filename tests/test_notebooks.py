@@ -28,6 +28,7 @@ LIMIT_SECONDS = 480.0
 
 _EXECUTE = """
 import sys, nbformat
+from nbclient import NotebookClient
 source, target, folder = sys.argv[1:]
 notebook = nbformat.read(source, as_version=4)
 NotebookClient(notebook, timeout=300, resources={"metadata": {"path": folder}}).execute()
