@@ -45,6 +45,8 @@ class Sizes:
     Attributes:
         prompts: real prompts, shared out over the benchmarks that are there.
         grid_prompts: of them, those that see every W × D.
+        prompt_tokens: prompts with a longer first turn are passed over, since every policy takes
+            in each anew.
         new_tokens: budget of each.
         grid_tokens: budget of each at every W × D.
         verification: samples a policy through verification alone.
@@ -54,6 +56,7 @@ class Sizes:
 
     prompts: int
     grid_prompts: int
+    prompt_tokens: int
     new_tokens: int
     grid_tokens: int
     verification: int
@@ -61,25 +64,33 @@ class Sizes:
     kv_walks: int
 
 
-FULL = Sizes(64, 12, 128, 64, 200_000, 10_000, 2_000)
-SLICE = Sizes(4, 1, 48, 24, 5_000, 2_000, 60)
+FULL = Sizes(64, 12, 512, 128, 40, 200_000, 10_000, 2_000)
+SLICE = Sizes(4, 1, 512, 48, 24, 5_000, 2_000, 60)
 
 
 def real_prompts(
-    lens: Lens, count: int, *, data_dir: Path | None = None, names: Sequence[str] = BENCHMARKS
+    lens: Lens,
+    count: int,
+    *,
+    most_tokens: int | None = None,
+    data_dir: Path | None = None,
+    names: Sequence[str] = BENCHMARKS,
 ) -> dict[str, list[int]]:
     """Benchmark prompts in the model's chat format; second turns follow its own first answers.
 
     Args:
         lens: the target.
         count: shared out evenly over `names`.
+        most_tokens: prompts with a longer first turn are passed over.
         data_dir: where the benchmark files are (`data.load_benchmark`).
         names: benchmarks.
     """
     share = -(-count // len(names))
     prompts: dict[str, list[int]] = {}
     for name in names:
-        prompts |= benchmark_prompts(lens, name, limit=share, data_dir=data_dir)
+        prompts |= benchmark_prompts(
+            lens, name, limit=share, most_tokens=most_tokens, data_dir=data_dir
+        )
     return dict(list(prompts.items())[:count])
 
 
@@ -169,7 +180,9 @@ def run_exactness(
     }  # fmt: skip
     run = Run.start(path, command="exactness", config=config)
     run.describe(model={"name": lens.name, "fingerprint": lens.fingerprint}, dtype=lens.dtype)
-    prompts = real_prompts(lens, sizes.prompts, data_dir=data_dir, names=names)
+    prompts = real_prompts(
+        lens, sizes.prompts, most_tokens=sizes.prompt_tokens, data_dir=data_dir, names=names
+    )
     few = dict(list(prompts.items())[:: max(1, len(prompts) // sizes.grid_prompts)])
     few = dict(list(few.items())[: sizes.grid_prompts])
     greedy = _Greedy(probe, path, sizes, prompts, few)

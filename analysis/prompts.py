@@ -20,6 +20,7 @@ def benchmark_prompts(
     name: str,
     *,
     limit: int | None = None,
+    most_tokens: int | None = None,
     data_dir: Path | None = None,
     answer_tokens: int = 128,
 ) -> dict[str, list[int]]:
@@ -32,6 +33,7 @@ def benchmark_prompts(
         lens: the target.
         name: of the benchmark, or a JSONL file (`data.load_benchmark`).
         limit: the first so many of its prompts; None: all.
+        most_tokens: prompts whose first turn is longer are passed over.
         data_dir: where the benchmark files are.
         answer_tokens: budget of a first answer.
 
@@ -41,16 +43,18 @@ def benchmark_prompts(
     Raises:
         SwitchSDError: no such benchmark, no prompts, or a first turn that fills the context.
     """
-    bench = load_benchmark(name, data_dir=data_dir, limit=limit)
-    found = {
-        str(prompt_id): chat_ids(lens.tokenizer, turns[:1])
-        for prompt_id, turns in zip(bench["prompt_id"], bench["turns"], strict=True)
-    }
-    second = {
-        str(prompt_id): turns[:2]
-        for prompt_id, turns in zip(bench["prompt_id"], bench["turns"], strict=True)
-        if len(turns) > 1
-    }
+    bench = load_benchmark(name, data_dir=data_dir, limit=limit if most_tokens is None else None)
+    found, second = dict[str, list[int]](), dict[str, list[str]]()
+    for prompt_id, turns in zip(map(str, bench["prompt_id"]), bench["turns"], strict=True):
+        ids = chat_ids(lens.tokenizer, turns[:1])
+        if len(found) == limit:
+            break
+        if most_tokens is None or len(ids) <= most_tokens:
+            found[prompt_id] = ids
+            if len(turns) > 1:
+                second[prompt_id] = turns[:2]
+    if not found:
+        raise SwitchSDError(f"{name} has no prompt of at most {most_tokens} tokens")
     asked = list(second)
     if not asked:
         return found

@@ -105,6 +105,19 @@ def test_second_turns_follow_the_models_own_answers(target: Lens, prompts_file: 
     assert list(benchmark_prompts(target, str(prompts_file), limit=1)) == ["p/0"]
 
 
+def test_long_prompts_are_passed_over(target: Lens, tmp_path: Path) -> None:
+    texts = ["one two", "one two three four five six", "one"]
+    file = tmp_path / "some.jsonl"
+    file.write_text("\n".join(json.dumps({"id": t, "prompt": t}) for t in texts))
+    most = len(chat_ids(target.tokenizer, texts[:1]))
+    every = list(benchmark_prompts(target, str(file)).values())
+    short = benchmark_prompts(target, str(file), most_tokens=most)
+    assert list(short.values()) == [every[0], every[2]]
+    assert len(benchmark_prompts(target, str(file), most_tokens=most, limit=1)) == 1
+    with pytest.raises(SwitchSDError, match="no prompt of at most 1 tokens"):
+        benchmark_prompts(target, str(file), most_tokens=1)
+
+
 def test_a_run_reads_back(target: Lens, finished: Path, prompts_file: Path) -> None:
     trace = open_trace(finished, target)
     assert trace.prompts["prompt_id"].tolist() == ["p/0", "p/1", "p/2", "p/3"]
