@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -89,7 +90,7 @@ def _drafters(
     if head is not None:
         made["eagle3"] = lambda: Eagle3(head, lens, gamma=GAMMA)
         for shape in shapes:
-            made[shape.name] = lambda shape=shape: Eagle3(head, lens, tree=shape)  # type: ignore[misc]
+            made[shape.name] = partial(Eagle3, head, lens, tree=shape)
     if small is not None:
         made["sps"] = lambda: DraftModel(small, lens, gamma=GAMMA)
     return made
