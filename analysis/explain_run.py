@@ -1,4 +1,6 @@
-"""Explain one prompt into a run folder: the tables, the figures' data and the page.
+"""Explain one text into a run folder: the tables, the figures' data and the page.
+
+The text is a prompt that the model completes here, or one that a run has decoded.
 
 <run>/tokens.parquet, parts.parquet, sources.parquet   as in `explain_prompt.Explanation`
 <run>/explain.html
@@ -6,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..data.chat import chat_ids
@@ -22,40 +25,14 @@ from .explain_prompt import Explanation, explain_prompt
 from .head_sets import check_heads
 
 
-def run_explain(
-    lens: Lens,
-    probe: CopyProbe,
-    text: str,
-    path: Path,
-    *,
-    token: int | None = None,
-    head: tuple[int, int] | None = None,
-    top: int = 15,
-    max_new_tokens: int = 64,
-    n: int = 3,
-    raw: bool = False,
-) -> tuple[Run, Explanation]:
-    """Complete a text greedily, explain the probe at one of its tokens, and write it down.
-
-    Args:
-        lens: the model, on either backend.
-        probe: a linear probe.
-        text: the prompt.
-        path: the run folder; a finished run there is moved aside.
-        token: position to explain; see `explain_prompt`.
-        head: (layer, head) whose attention the page draws.
-        top: parts shown on their own.
-        max_new_tokens: tokens to add; with 0 the text is explained as it stands.
-        n: tokens that have to match for a copy candidate.
-        raw: complete the text as it stands, without the chat format.
+def check_explainable(lens: Lens, probe: CopyProbe, head: tuple[int, int] | None) -> None:
+    """Refuse what cannot be explained, before anything is computed.
 
     Raises:
-        SwitchSDError: what `explain_prompt` raises, a head that the model lacks or that does not
-            write to the probe's site, a text beyond the context.
+        SwitchSDError: a site that has no parts, a head that the model lacks or that does not write
+            to the probe's site.
     """
-    if lens.tokenizer is None:
-        raise SwitchSDError(f"{lens.name} has no tokenizer; explain_prompt takes token ids")
-    part_sites(probe.site)  # refused before anything is computed
+    part_sites(probe.site)
     if head is not None:
         check_heads([head], lens.n_layers, lens.n_heads)
         if head[0] not in head_layers(probe.site):
@@ -63,17 +40,93 @@ def run_explain(
                 f"head {head[0]}.{head[1]} does not write to {probe.site}, where the probe reads; "
                 f"take one of layers {head_layers(probe.site)[0]}–{head_layers(probe.site)[-1]}"
             )
+
+
+def completed(
+    lens: Lens, text: str, *, max_new_tokens: int, raw: bool = False
+) -> tuple[list[int], int]:
+    """Token ids of a text with its greedy completion, and how many of them are the prompt.
+
+    Args:
+        lens: the model.
+        text: the prompt.
+        max_new_tokens: tokens to add; with 0 the text is taken as it stands, and none is prompt.
+        raw: complete the text as it stands, without the chat format.
+
+    Raises:
+        SwitchSDError: no tokenizer, a text beyond the context.
+    """
+    if lens.tokenizer is None:
+        raise SwitchSDError(f"{lens.name} has no tokenizer; explain_prompt takes token ids")
+    if raw or max_new_tokens == 0:
+        prompt = [int(i) for i in lens.tokenizer.encode(text)]
+    else:
+        prompt = list(chat_ids(lens.tokenizer, [text]))
+    if max_new_tokens == 0:
+        return prompt, 0
+    return prompt + generate(lens, prompt, max_new_tokens=max_new_tokens).ids, len(prompt)
+
+
+def decoded_text(run: Run, prompt_id: str, *, model: str) -> tuple[list[int], int]:
+    """Token ids of a text that a run has decoded, and how many of them are the prompt.
+
+    Greedy texts do not depend on the policy, so the first one of that prompt is taken.
+
+    Args:
+        run: a decoded run, say the demo's: one with a table `tokens`.
+        prompt_id: of the prompt.
+        model: fingerprint of the model that is to explain it.
+
+    Raises:
+        SwitchSDError: a run without decoded texts or of another model, no such prompt.
+    """
+    made_by = run.manifest().get("model")
+    if not isinstance(made_by, dict) or made_by.get("fingerprint") != model:
+        raise SwitchSDError(f"{run.path} was decoded by another model than the one given")
+    tokens = run.table("tokens") if run.has_table("tokens") else None
+    if tokens is None or not {"policy", "prompt_id", "position", "id", "path"} <= set(tokens):
+        raise SwitchSDError(f"{run.path} holds no decoded texts: take a run of `switchsd demo`")
+    rows = tokens[tokens["prompt_id"] == prompt_id]
+    if rows.empty:
+        known = ", ".join(tokens["prompt_id"].unique()[:12])
+        raise SwitchSDError(f"{run.path} has no prompt {prompt_id}; it has {known}")
+    rows = rows[rows["policy"] == rows["policy"].iloc[0]].sort_values("position")
+    return rows["id"].astype(int).tolist(), int((rows["path"] == "prompt").sum())
+
+
+def run_explain(
+    lens: Lens,
+    probe: CopyProbe,
+    ids: Sequence[int],
+    n_prompt: int,
+    path: Path,
+    *,
+    token: int | None = None,
+    head: tuple[int, int] | None = None,
+    top: int = 15,
+    n: int = 3,
+) -> tuple[Run, Explanation]:
+    """Explain the probe at one token of a text, and write it down.
+
+    Args:
+        lens: the model, on either backend.
+        probe: a linear probe.
+        ids: the text, prompt first; from `completed` or `decoded_text`.
+        n_prompt: how many of them are the prompt.
+        path: the run folder; a finished run there is moved aside.
+        token: position to explain; see `explain_prompt`.
+        head: (layer, head) whose attention the page draws.
+        top: parts shown on their own.
+        n: tokens that have to match for a copy candidate.
+
+    Raises:
+        SwitchSDError: what `explain_prompt` and `check_explainable` raise.
+    """
+    check_explainable(lens, probe, head)
     settings = {
-        "text": text, "token": token, "head": head, "top": top, "max_new_tokens": max_new_tokens,
-        "n": n, "raw": raw, "model": lens.fingerprint, "dtype": lens.dtype, "site": probe.site,
+        "ids": list(ids), "n_prompt": n_prompt, "token": token, "head": head, "top": top, "n": n,
+        "model": lens.fingerprint, "dtype": lens.dtype, "site": probe.site,
     }  # fmt: skip
-    as_it_stands = raw or max_new_tokens == 0
-    prompt = [int(i) for i in lens.tokenizer.encode(text)] if as_it_stands else None
-    prompt = chat_ids(lens.tokenizer, [text]) if prompt is None else prompt
-    ids, n_prompt = list(prompt), 0
-    if max_new_tokens:
-        ids += generate(lens, prompt, max_new_tokens=max_new_tokens).ids
-        n_prompt = len(prompt)
     bridge = lens
     if lens.backend != "bridge":
         bridge = wrap(

@@ -95,7 +95,7 @@ def items(tokenizer: Callable[[str], Any]) -> dict[str, Item]:
             (source.layers,), "switchsd probe study --study layers", COLUMN, 230,
         ),
         "figure6-tau": Item(
-            "F1, precision and recall over the threshold; the line is the τ that is served.",
+            "F1, precision and recall over the threshold; the line is the probe's own τ.",
             (source.thresholds,), "switchsd probe study --study thresholds", COLUMN, 210,
         ),
         "figure6-roc": Item(
@@ -118,20 +118,41 @@ def items(tokenizer: Callable[[str], Any]) -> dict[str, Item]:
     }  # fmt: skip
 
 
-def collect(runs: Sequence[Run], catalogue: dict[str, Item]) -> dict[str, Made]:
+def collect(
+    runs: Sequence[Run],
+    catalogue: dict[str, Item],
+    *,
+    problems: Callable[[str], None] = lambda said: None,
+) -> dict[str, Made]:
     """What the runs hold, the best source first and of those the first run.
 
+    Args:
+        runs: run folders; one that is not complete is passed over.
+        catalogue: what is looked for.
+        problems: is told of every run that was passed over, and of every table that could not be
+            read; the figure comes from another run then, or not at all.
+
     Raises:
-        SwitchSDError: no run folder, a damaged table, or a run that does not name its model.
+        SwitchSDError: no run folder.
     """
+    complete = []
     for run in runs:
-        run.manifest()
+        if run.manifest().get("state") == "complete":
+            complete.append(run)
+        else:
+            problems(f"{run.path} is not complete: it is left out until it is")
     made = {}
     for name, item in catalogue.items():
-        for finder, run in ((finder, run) for finder in item.finders for run in runs):
-            found = finder(run)
+        for finder, run in ((finder, run) for finder in item.finders for run in complete):
+            try:
+                found = finder(run)
+                caption = "" if found is None else f"{item.title} {setting_of(run)}; {found.says}."
+            except (SwitchSDError, LookupError, ValueError, TypeError) as error:
+                said = str(error) if isinstance(error, SwitchSDError) else repr(error)
+                problems(f"{name} cannot be made from {run.path}: {said}")
+                continue
             if found is not None:
-                made[name] = Made(found, f"{item.title} {setting_of(run)}; {found.says}.", run.path)
+                made[name] = Made(found, caption, run.path)
                 break
     return made
 

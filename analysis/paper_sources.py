@@ -17,7 +17,7 @@ from ..runs import Run
 from .acceptance import by_probe_state
 from .both_paths import accepted_by_state, both_paths
 from .figures import accepted_by_probe_state, layer_sweep
-from .probing_figures import set_name
+from .probing_figures import scored_probe, set_name
 from .repetitions import repetition_examples
 from .replay_setting import Setting
 from .threshold_figures import confusion_by_corpus, roc_by_set, tau_curves
@@ -25,6 +25,7 @@ from .trace_figures import accepted_by_probe, accidental_table
 from .traced import Traced
 
 NO_INTERVALS = "no intervals"
+_DEMO_SET = "copy_diversity"  # a demo tests on one set and keeps the figures with its probe
 _LONGEST = 20  # tokens of a copy in the paper's Figure 3
 
 
@@ -97,7 +98,7 @@ def acceptance_of_trace(run: Run) -> Found | None:
         }
     )
     shares = accepted_by_state(paths, _LONGEST)
-    says = f"copy path, every position: {_yields(yields)}"
+    says = f"copy path, every position with a candidate: {_yields(yields)}"
     return Found(shares, accepted_by_probe, says, height=420)
 
 
@@ -106,10 +107,11 @@ def acceptance_of_decoding(run: Run) -> Found | None:
     if not run.has_table("copy_yield"):
         return None
     table = run.table("copy_yield")
+    if table.empty:
+        return None
     longest = max(int(table["accepted"].max()), 1)
-    return Found(
-        table, lambda rows: accepted_by_probe_state(rows, longest), _yields(table, longest)
-    )
+    says = f"copy path, every position, 0 without a candidate: {_yields(table, longest)}"
+    return Found(table, lambda rows: accepted_by_probe_state(rows, longest), says)
 
 
 def corpora(run: Run) -> Found | None:
@@ -118,6 +120,8 @@ def corpora(run: Run) -> Found | None:
         return None
     table = run.table("corpora")
     rows = table[table["loops"] == "with"]
+    if rows.empty:
+        return None
     each = "; ".join(
         f"{set_name(row['corpus']).removesuffix(' (test)')} F1 {row['f1']:.3f} "
         f"({row['f1_low']:.3f} to {row['f1_high']:.3f})"
@@ -135,14 +139,14 @@ def layers(run: Run) -> Found | None:
     """Figure 5 from the probing study or the demo."""
     if not run.has_table("sites"):
         return None
-    probe = run.metrics().get("probe") or {}
+    probe = scored_probe(run.metrics())
     if "n_test_tokens" in probe:
         n = f"{probe['n_test_tokens']:,} test tokens"
     else:
-        prompts = run.manifest()["config"].get("sweep_prompts")
+        prompts = run.manifest().get("config", {}).get("sweep_prompts")
         n = f"test tokens of {prompts} prompts split 60/20/20"
     table = run.table("sites")
-    chosen = (run.metrics().get("label_probe") or probe).get("site")
+    chosen = probe.get("site")
     says = f"n = {len(table)} sites, {n}; {NO_INTERVALS}: one fit a site"
     if chosen:
         says = f"starred: {chosen}; {says}"
@@ -158,7 +162,7 @@ def layers(run: Run) -> Found | None:
 def thresholds(run: Run) -> Found | None:
     """Figure 6, left, from the probing study or the demo."""
     tested = _tested(run)
-    tau = _tau(run)
+    tau = scored_probe(run.metrics()).get("tau")
     if tested is None or tau is None:
         return None
     name = _widest(tested)
@@ -176,17 +180,19 @@ def roc(run: Run) -> Found | None:
     tested = _tested(run)
     if tested is None:
         return None
+    areas = {str(name): _area(run, str(name)) for name in tested["set"].unique()}
     each = "; ".join(
-        f"{set_name(str(name))} {_tokens(rows)}{_area(run, str(name))}"
+        f"{set_name(str(name))} {_tokens(rows)}{areas[str(name)]}"
         for name, rows in tested.groupby("set", sort=False)
     )
+    intervals = "95 % intervals over prompts" if any(areas.values()) else NO_INTERVALS
 
     def draw(rows: pd.DataFrame) -> go.Figure:
         drawn = roc_by_set(rows)  # below the curves there is room for the legend
         place = {"orientation": "v", "x": 1, "xanchor": "right", "y": 0.02, "yanchor": "bottom"}
         return drawn.update_layout(legend=place)
 
-    return Found(tested, draw, f"{each}; 95 % intervals over prompts")
+    return Found(tested, draw, f"{each}; {intervals}")
 
 
 def _trace(run: Run) -> Traced | None:
@@ -199,25 +205,23 @@ def _trace(run: Run) -> Traced | None:
 def _yields(table: pd.DataFrame, longest: int = _LONGEST) -> str:
     summary = by_probe_state(table, longest=longest)
     rows = summary[summary["set"] == "all"].set_index("probe")
-    parts = [
-        f"probe {state} n = {int(row['n']):,}, mean accepted {row['mean']:.2f} "
-        f"({row['mean_low']:.2f} to {row['mean_high']:.2f})"
-        for state, row in rows.iterrows()
-    ]
+    parts = []
+    for state, row in rows.iterrows():
+        said = f"probe {state} n = {int(row['n']):,}"
+        said += f", mean accepted {row['mean']:.2f}" if row["n"] else ""
+        if pd.notna(row["mean_low"]):
+            said += f" ({row['mean_low']:.2f} to {row['mean_high']:.2f})"
+        parts.append(said)
     prompts = table["prompt_id"].nunique()
-    return f"{'; '.join(parts)}; {prompts} prompts, 95 % intervals over them"
+    known = f"{prompts} prompts, 95 % intervals over them"
+    return f"{'; '.join(parts)}; {known if prompts > 1 else f'1 prompt, {NO_INTERVALS}'}"
 
 
 def _tested(run: Run) -> pd.DataFrame | None:
     if not run.has_table("probe_test"):
         return None
     table = run.table("probe_test")
-    return table if "set" in table else table.assign(set="copy_diversity")
-
-
-def _tau(run: Run) -> float | None:
-    metrics = run.metrics()
-    return (metrics.get("label_probe") or metrics.get("probe") or {}).get("tau")
+    return table if "set" in table else table.assign(set=_DEMO_SET)
 
 
 def _widest(tested: pd.DataFrame) -> str:
@@ -232,7 +236,8 @@ def _tokens(rows: pd.DataFrame) -> str:
 def _area(run: Run, name: str) -> str:
     metrics = run.metrics()
     found = [row for row in metrics.get("evaluation") or [] if row["set"] == name]
-    row = found[0] if found else metrics.get("probe") or {}
+    own = metrics.get("probe") or {} if name == _DEMO_SET else {}
+    row = found[0] if found else own
     if not {"auroc", "auroc_low", "auroc_high"} <= set(row):
         return ""
     return f", AUROC {row['auroc']:.3f} ({row['auroc_low']:.3f} to {row['auroc_high']:.3f})"

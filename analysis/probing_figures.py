@@ -6,6 +6,9 @@ dashes or patterns say the same.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pandas as pd
 import plotly.graph_objects as go
 
@@ -32,6 +35,15 @@ SERIES = (
 )
 
 _LOWEST_SHOWN = 0.45  # just below chance; a lower estimate widens the axis
+
+
+def scored_probe(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """The probe whose scores a run's test tables hold: `site`, `tau` …; empty if it says none.
+
+    A study scores with the probe of the paper's label, which need not be the one that is served.
+    """
+    found = metrics.get("label_probe") or metrics.get("probe")
+    return dict(found) if isinstance(found, Mapping) else {}
 
 
 def set_name(name: str) -> str:

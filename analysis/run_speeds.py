@@ -10,7 +10,10 @@ from ..errors import SwitchSDError
 from ..runs import Run
 
 COLUMNS = ("set", "policy", "tokens_per_s", "speedup", "copy_share", "mean_accepted")
-"""What `run_speeds` gives; a figure that a run does not have is missing."""
+"""What `run_speeds` gives; a figure that a run does not have is missing.
+
+`mean_accepted` is over the steps that drafted, on either path.
+"""
 
 _ALL = "all"
 
@@ -25,7 +28,7 @@ def run_speeds(run: Run) -> pd.DataFrame:
     """
     for name, read in _READERS.items():
         if run.has_table(name):
-            table = read(run.table(name))
+            table = read(run, run.table(name))
             lacking = [column for column in ("set", "policy") if column not in table]
             if lacking:
                 raise SwitchSDError(
@@ -48,15 +51,19 @@ def compare(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     return both.assign(speed_ratio=both["tokens_per_s_2"] / both["tokens_per_s_1"])
 
 
-def _of_bench(table: pd.DataFrame) -> pd.DataFrame:
+def _of_bench(run: Run, table: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def _of_demo(table: pd.DataFrame) -> pd.DataFrame:
-    return table.rename(columns={"copy_step_share": "copy_share"}).assign(set=_ALL)
+def _of_demo(run: Run, table: pd.DataFrame) -> pd.DataFrame:
+    """Its own mean is of copies; here it is of every step that drafted, as in the other two."""
+    steps = run.table("steps")
+    drafted = steps[steps["path"] != "plain"].groupby("policy")["accepted"].mean()
+    named = table.rename(columns={"copy_step_share": "copy_share"})
+    return named.assign(set=_ALL, mean_accepted=named["policy"].map(drafted))
 
 
-def _of_replay(table: pd.DataFrame) -> pd.DataFrame:
+def _of_replay(run: Run, table: pd.DataFrame) -> pd.DataFrame:
     """Settings of a sweep are told apart by what differs between them."""
     named = ("policy", "tau", "W", "D", "n", "draft", "gamma", "seed")
     varied = [name for name in named if name in table and table[name].nunique(dropna=False) > 1]
@@ -72,7 +79,7 @@ def _of_replay(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(policy=words)
 
 
-_READERS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
+_READERS: dict[str, Callable[[Run, pd.DataFrame], pd.DataFrame]] = {
     "rows": _of_bench,
     "decoding": _of_demo,
     "replay": _of_replay,

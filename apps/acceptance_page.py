@@ -54,7 +54,12 @@ def _decoded(run: Run) -> None:
         "out the bonus token.",
     )  # fmt: skip
     if len(drafted):
-        show_table("acceptance_by_path", by_path(drafted), caption="95 % intervals over prompts.")
+        longest = int(drafted["proposed"].max())
+        show_table(
+            "acceptance_by_path", by_path(drafted, longest=longest),
+            caption="95 % intervals over prompts; maximum: the share of steps with "
+            f"{longest} accepted, the longest draft there was.",
+        )  # fmt: skip
     if data.copy_yield.empty:
         st.info("This run has no table of what copying would have brought at every position.")
         return
@@ -70,13 +75,17 @@ def _traced(run: Run) -> None:
     if not isinstance(own, (int, float)):
         raise SwitchSDError(f"{run.path.name} was traced without a probe: nothing to split by")
     if "acceptance:tau" not in st.session_state:
-        st.session_state["acceptance:tau"] = address_number("tau", 0, 1) or round(float(own), 2)
+        wanted = address_number("tau", 0, 1)
+        st.session_state["acceptance:tau"] = round(float(own), 2) if wanted is None else wanted
     tau = st.slider(
         "τ", 0.0, 1.0, step=0.01, key="acceptance:tau",
         help=f"The probe is on where its score is at least τ; its own is {own:.3f}.",
     )  # fmt: skip
     put_in_address("tau", f"{tau:.2f}")
     positions = _positions(*content_key(run), len(prompts))
+    read = positions["prompt_id"].nunique()
+    if read < len(prompts):
+        st.info(f"A large trace: the first {read:,} of its {len(prompts):,} prompts are counted.")
     names = prompts.set_index("prompt_id")["set"]
     table = yields_of_positions(positions, tau)
     table["set"] = table["prompt_id"].map(names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from html import escape
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pandas as pd
@@ -55,7 +56,7 @@ def decode_page(folder: Path, run: Run, data: DecodeData, entries: list[RunEntry
     recorded = _recorded(data, policy, prompt_id, trace)
     _linked(folder, run, trace, data, policy, prompt_id, recorded)
     if policy == GATED and trace is None:
-        _how_to_trace(folder)
+        _how_to_trace(folder, run)
     _tables(data, policy, prompt_id)
 
 
@@ -122,6 +123,8 @@ def _draw(
     )
     choice_to_address(choice)
     put_in_address("tau", None if view["tau"] is None else f"{view['tau']:.2f}")
+    if data is not None and choice.token is not None:
+        _how_to_explain(folder, run, prompt_id, choice.token)
     with st.container(horizontal=True):
         table_downloads("tokens", text.tokens)
         table_downloads("steps", text.steps)
@@ -152,7 +155,7 @@ def _go(event: str) -> None:
     view = st.session_state[_VIEW]
     kind, _, value = event.partition(":")
     if kind == "tau":
-        view["tau"] = min(max(float(value), 0.0), 1.0)
+        view["tau"] = None if value == "recorded" else min(max(float(value), 0.0), 1.0)
     else:
         view["choice"] = view["choice"].after(event)
 
@@ -201,14 +204,29 @@ def _headline(data: DecodeData, policy: str) -> None:
         column.metric(name, row[name], help=words)
 
 
-def _how_to_trace(folder: Path) -> None:
+def _how_to_explain(folder: Path, run: Run, prompt_id: str, token: int) -> None:
+    st.caption(f"Which heads and source tokens made the score at token {token}:")
+    st.code(
+        f"switchsd explain --of {quote(str(run.path))} --prompt-id {quote(prompt_id)} "
+        f"--token {token} --run {quote(str(folder / 'explain-prompt'))}",
+        language="bash",
+    )
+    st.caption("It takes some seconds; then choose its run on the page Explain.")
+
+
+def _own_probe(run: Run) -> bool:
+    return (run.path / "probe").is_dir()
+
+
+def _how_to_trace(folder: Path, run: Run) -> None:
     with st.expander("Move τ without running the model"):
         st.markdown(
             "A counterfactual trace knows, for every position, what each path would have had "
             "accepted. With one of this prompt and model beside this run there is a slider for τ "
             "here, and what it would cost. Make one with"
         )
-        st.code(HOW_TO_TRACE.format(folder=folder), language="bash")
+        probe = " --probe " + quote(str(run.path / "probe")) if _own_probe(run) else ""
+        st.code(HOW_TO_TRACE.format(folder=folder) + probe, language="bash")
 
 
 def _tables(data: DecodeData, policy: str, prompt_id: str) -> None:

@@ -24,6 +24,13 @@ def explain_command(
         str | None, typer.Option(help="What to complete and explain; - reads standard input.")
     ] = None,
     file: Annotated[Path | None, typer.Option(help="The same from a text file.")] = None,
+    of: Annotated[
+        Path | None,
+        typer.Option(help="Explain a text of this decoded run (the demo's), with its probe."),
+    ] = None,
+    prompt_id: Annotated[
+        str | None, typer.Option(help="With --of: which prompt, as in HumanEval/1.")
+    ] = None,
     token: Annotated[
         int | None,
         typer.Option(help="Position to explain; the copy token with the highest score if none."),
@@ -46,25 +53,40 @@ def explain_command(
     n: Annotated[int, typer.Option("--n", help="Tokens that have to match.")] = 3,
     raw: Annotated[bool, typer.Option("--raw", help="Complete it as it stands, no chat.")] = False,
 ) -> None:
-    """Complete a prompt greedily and split the probe's logit at one of its tokens, exactly."""
+    """Split the probe's logit at one token of a text, exactly.
+
+    The text is a prompt that is completed greedily, or with --of one that a run has decoded.
+    """
     if context.invoked_subcommand is not None:
         return
-    text = _text(prompt, file)
+    if of is None:
+        text = _text(prompt, file)
+    elif prompt is not None or file is not None:
+        raise SwitchSDError("--of takes the text from a run: leave out --prompt and --file")
+    elif prompt_id is None:
+        raise SwitchSDError(f"say which text of {of} with --prompt-id, as in HumanEval/1")
     wanted = None if head is None else _head(head)
     if top < 1 or max_new_tokens < 0:
         raise SwitchSDError(f"--top {top}, --max-new-tokens {max_new_tokens}: 1 and 0 at least")
     from ..analysis.explain_page import explained_facts, kinds_table, parts_table
-    from ..analysis.explain_run import run_explain
+    from ..analysis.explain_run import check_explainable, completed, decoded_text, run_explain
     from ..analysis.tables import to_markdown
+    from ..runs import Run
     from .generate_command import find_probe
 
+    if of is not None and probe is None and (of / "probe").is_dir():
+        probe = of / "probe"
     lens = load_lens(model, device, dtype)
     found_probe = find_probe(lens, probe, required=True)
     assert found_probe is not None
+    check_explainable(lens, found_probe, wanted)
+    if of is None:
+        ids, n_prompt = completed(lens, text, max_new_tokens=max_new_tokens, raw=raw)
+    else:
+        ids, n_prompt = decoded_text(Run(of), str(prompt_id), model=lens.fingerprint)
     done, found = run_explain(
-        lens, found_probe, text, run, token=token, head=wanted, top=top,
-        max_new_tokens=max_new_tokens, n=n, raw=raw,
-    )  # fmt: skip
+        lens, found_probe, ids, n_prompt, run, token=token, head=wanted, top=top, n=n
+    )
     _tell_text(found)
     for name, value in explained_facts(found, model=lens.name, dtype=lens.dtype):
         console.print(f"{name}: {value}", soft_wrap=True, markup=False)

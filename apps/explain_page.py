@@ -22,10 +22,19 @@ from ..analysis.linked_view import Choice, LinkedText, view_parts
 from ..analysis.token_view import legend_html
 from ..errors import SwitchSDError
 from ..runs import Run
-from .url_state import choice_from_address, literal, remembered_choice, said_in_words
+from .url_state import (
+    address_number,
+    literal,
+    put_in_address,
+    remembered_choice,
+    said_in_words,
+)
 from .viewer_data import RunEntry, open_run
 from .viewer_downloads import show_figure, show_table
 from .viewer_panel import panel
+
+_LINKED: dict[str, Any] = {"kinds": kind_shares, "head_link": score_against_share}
+"""Tables of a study that are drawn with its head scores, and how."""
 
 _NO_STEPS = pd.DataFrame(
     columns=["step", "position", "path", "proposed", "accepted", "emitted", "match_length"]
@@ -44,7 +53,7 @@ def explain_page(folder: Path, run: Run, entries: Sequence[RunEntry]) -> None:
     if run.has_table("head_scores"):
         _heads(run)
     for name in others:
-        if name != "head_scores":
+        if name != "head_scores" and name not in _LINKED:
             with st.expander(name.replace("_", " ").capitalize()), said_in_words():
                 show_table(name, run.table(name))
 
@@ -89,8 +98,8 @@ def _prompt(run: Run) -> None:
 def _text(run: Run, tokens: pd.DataFrame, explained: int) -> None:
     key = f"explain:{run.path.name}"
     if key not in st.session_state:
-        wanted = choice_from_address()
-        st.session_state[key] = wanted if wanted.token is not None else Choice(token=explained)
+        wanted = address_number("explained", 0, len(tokens) - 1)
+        st.session_state[key] = Choice(token=explained if wanted is None else int(wanted))
     path = np.where(tokens["in_prompt"], "prompt", np.where(tokens["copied"], "copy", "plain"))
     shown = tokens.assign(step=-1, path=path)
     choice: Choice = st.session_state[key]
@@ -101,10 +110,11 @@ def _text(run: Run, tokens: pd.DataFrame, explained: int) -> None:
 
     panel({**parts, "lengths": "", "steps": "", "legend": legend_html()}, key="explain_panel",
           on_go=go, chosen=choice.token)  # fmt: skip
+    put_in_address("explained", choice.token)
     if choice.token is not None and choice.token != explained:
         st.info(
             f"This run explains token {explained}. For token {choice.token} make another one, with "
-            f"the same prompt and `--token {choice.token}`."
+            f"the same text and `--token {choice.token}`."
         )
 
 
@@ -144,8 +154,7 @@ def _heads(run: Run) -> None:
         help="What a head is scored by; see the report of `switchsd explain`.",
     )
     show_figure("induction_scores", head_map(table, score, score.replace("_", " ")), table)
-    more: dict[str, Any] = {"kinds": kind_shares, "head_link": score_against_share}
-    for name, draw in more.items():
+    for name, draw in _LINKED.items():
         if run.has_table(name):
             linked = run.table(name)
             show_figure(name, draw(linked), linked)

@@ -41,7 +41,7 @@ def figures_command(
         raise SwitchSDError(f"no figure {unknown[0]!r}: choose among {', '.join(catalogue)}")
     wanted = {name: item for name, item in catalogue.items() if not only or name in only}
     sources = _runs(run, out)
-    made = collect(sources, wanted)
+    made = collect(sources, wanted, problems=_tell)
     if not made:
         needed = "; ".join(dict.fromkeys(item.command for item in wanted.values()))
         raise SwitchSDError(
@@ -64,9 +64,13 @@ def figures_command(
 def _runs(named: list[Path] | None, out: Path) -> list[Run]:
     from ..runs import Run, list_runs
 
+    own = out.resolve()
+    if named and own in {path.resolve() for path in named}:
+        raise SwitchSDError(
+            f"{out} is to be drawn and to be written: name another folder with --out"
+        )
     if named:
         return [Run(path) for path in named]
-    own = out.resolve()
     found = [each for each in list_runs(Path("runs")) if each.path.resolve() != own]
     found = [each for each in found if _readable(each)]
     if not found:
@@ -74,12 +78,16 @@ def _runs(named: list[Path] | None, out: Path) -> list[Run]:
     return found
 
 
+def _tell(problem: str) -> None:
+    errors.print(problem, soft_wrap=True, markup=False)
+
+
 def _readable(run: Run) -> bool:
     """A damaged run is no reason to draw nothing of the others; one that is named raises."""
     try:
         run.manifest()
     except SwitchSDError as error:
-        errors.print(f"left out: {error}", soft_wrap=True, markup=False)
+        _tell(f"left out: {error}")
         return False
     return True
 

@@ -17,6 +17,7 @@ from ..analysis.probing_figures import (
     given_match,
     offsets,
     probe_families,
+    scored_probe,
     training_tokens,
     tries,
 )
@@ -59,9 +60,7 @@ def probe_page(run: Run) -> None:
     metrics = run.metrics()
     if not isinstance(metrics, dict):
         raise SwitchSDError(f"{run.path / 'metrics.json'} is damaged; make the run again")
-    about = metrics.get("probe")
-    about = about if isinstance(about, dict) else {}
-    groups = _studies(about)
+    groups = _studies(scored_probe(metrics))
     shown = {
         name: [study for study in studies if run.has_table(study.table)]
         for name, studies in groups.items()
@@ -96,20 +95,20 @@ def _part(run: Run, study: Study, metric: str | None) -> None:
             show_figure("layer_sweep", layer_sweep(table, metric or "auroc"), caption=study.says)
             return
         show_figure(study.name, study.draw(table), table, caption=study.says)
-    except (SwitchSDError, KeyError, ValueError, TypeError) as error:
+    except (SwitchSDError, LookupError, ValueError, TypeError, ArithmeticError) as error:
         st.error(literal(f"{study.table}: {error}"))
 
 
 def _studies(probe: dict[str, Any]) -> dict[str, list[Study]]:
     tau = probe.get("tau")
-    served = float(tau) if isinstance(tau, (int, float)) else 0.5
+    own = float(tau) if isinstance(tau, (int, float)) else 0.5
 
     def roc_of(table: pd.DataFrame) -> Any:
-        return roc_by_set(table) if "set" in table else roc(table, served)
+        return roc_by_set(table) if "set" in table else roc(table, own)
 
     def curves(table: pd.DataFrame) -> Any:
         names = list(table["set"].unique())
-        return tau_curves(table, tau=served, of="all" if "all" in names else names[0])
+        return tau_curves(table, tau=own, of="all" if "all" in names else names[0])
 
     return {
         "Layer × stream": [Study("sites", site_heatmap, "The same over layers.")],
@@ -120,7 +119,9 @@ def _studies(probe: dict[str, Any]) -> dict[str, list[Study]]:
             Study("evaluation", given_match, "Where a copy is on offer: does the probe know more "
                   "than the surface does?", "given_match"),
         ],
-        "τ sweep": [Study("tau_sweep", curves, "The line is the threshold that is served.")],
+        "τ sweep": [
+            Study("tau_sweep", curves, f"The line is this probe's own threshold, {own:.3f}."),
+        ],
         "Corpora": [
             Study("corpora", confusion_by_corpus, "The same probe trained on three corpora."),
             Study("families", families, "Where the probe is strong and where it is weak."),
@@ -129,7 +130,7 @@ def _studies(probe: dict[str, Any]) -> dict[str, list[Study]]:
         "Label offset": [Study("offsets", offsets, "How far ahead the state is asked to know.")],
         "Controls": [
             Study("controls", controls, "What a probe reaches on labels that mean nothing."),
-            Study("probe_families", probe_families, "More than a line buys little."),
+            Study("probe_families", probe_families, "Whether more than a line buys anything."),
             Study("tries", tries, "Every attempt, also those that did not help."),
         ],
     }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -19,11 +20,19 @@ def literal(text: str) -> str:
 
 @contextmanager
 def said_in_words() -> Iterator[None]:
-    """What is wrong with the input is said where it would have been shown; the rest stays."""
+    """What is wrong with the input is said where it would have been shown; the rest stays.
+
+    A run is foreign input: what its tables hold that no check foresaw ends here too, and the log
+    has where it came from.
+    """
     try:
         yield
     except (SwitchSDError, OSError) as error:
         st.error(literal(str(error)))
+    except Exception as error:
+        logging.getLogger(__name__).exception("a page could not be drawn")
+        said = f"{type(error).__name__}: {error}"
+        st.error(f"This run's tables are not what this page expects ({literal(said)}).")
 
 
 def remembered_choice(

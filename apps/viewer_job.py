@@ -226,7 +226,7 @@ def _decoding(lens: Lens, request: Request) -> Decoding:
 
     options = Options(
         tau=request.tau,
-        probe=find_probe(lens, None, required=request.policy == "switchsd"),
+        probe=find_probe(lens, None, required=request.policy in ("switchsd", "cost-aware")),
         neural=find_drafter(request.policy, lens, None),
     )
     ids = request.prompt if request.raw else chat_ids(lens.tokenizer, [request.prompt])

@@ -76,7 +76,7 @@ def show(folder: Path) -> None:
             key=f"choice:run:{name}",
             known=[entry.name for entry in entries],
         )
-    if _can_show(next(entry for entry in mine if entry.name == chosen), page):
+    if _can_show(next(entry for entry in mine if entry.name == chosen), page, folder):
         page.draw(folder, open_run(folder, chosen), entries)
 
 
@@ -124,10 +124,11 @@ def _no_run(folder: Path, page: Page, entries: list[RunEntry]) -> None:
     st.code("streamlit run apps/viewer.py -- --runs FOLDER", language="bash")
 
 
-def _can_show(entry: RunEntry, page: Page) -> bool:
+def _can_show(entry: RunEntry, page: Page, folder: Path) -> bool:
     if entry.state == "damaged":
         st.error(literal(entry.problem))
-        st.markdown(f"Choose another run on the left, or make a new one with `{page.make}`.")
+        st.markdown("Choose another run on the left, or make a new one with")
+        st.code(page.make.format(folder=folder), language="bash")
         return False
     if entry.state == "running":
         st.info(
@@ -184,7 +185,7 @@ PAGES = {
     ),
     "Explain": Page(
         ("explain",),
-        'switchsd explain --prompt "Repeat: to be, or not to be" --run {folder}/explain',
+        'switchsd explain --prompt "Repeat: to be, or not to be" --run {folder}/explain-prompt',
         "which heads and tokens",
         _explain,
     ),

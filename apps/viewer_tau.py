@@ -19,7 +19,7 @@ from ..analysis.token_view import legend_html
 from ..errors import SwitchSDError
 from ..runs import Run
 from .viewer_data import DecodeData
-from .viewer_trace import profile_of, texts_of, traced
+from .viewer_trace import profile_of, profiles_at, texts_of, traced
 
 if TYPE_CHECKING:
     from ..analysis.cost import LatencyProfile
@@ -64,6 +64,8 @@ def at_tau(
     if laid.profile is None:
         about += f" For speeds measure what steps cost: {HOW_TO_PROFILE.format(folder=folder)}"
     back = f'<button data-go="tau:{own}">back to {own:.2f}</button>' if tau != own else ""
+    if data is not None:
+        back = '<button data-go="tau:recorded">back to the text as recorded</button>'
     return text, {
         "legend": legend_html(tau, wants=True),
         "tau": f"<span>{tau:.2f}, replayed</span>{back}",
@@ -127,11 +129,12 @@ def _laid(folder: Path, run: Run, prompt_id: str, known: pd.DataFrame | None) ->
 
         alone = one_prompt(trace, prompt_id)
         heat, rows = rows_of_trace(alone.positions)
-        profile = trace.once("profile", lambda: _usable(folder, trace))
         texts = texts_of(alone.texts[0], _model(run), known)
         return _Laid(trace, alone, texts, heat, rows, profile)
 
-    return trace.once(("laid", prompt_id), lay)
+    made = profiles_at(folder)  # one that is made while the page is open counts at once
+    profile = trace.once(("profile", made), lambda: _usable(folder, trace))
+    return trace.once(("laid", prompt_id, made), lay)
 
 
 def _usable(folder: Path, trace: Traced) -> LatencyProfile | None:

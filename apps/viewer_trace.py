@@ -100,8 +100,8 @@ def profile_of(folder: Path, fingerprint: str) -> LatencyProfile | None:
     """The first latency profile in the folder of runs that fits the model."""
     from ..analysis.cost import LatencyProfile
 
-    for path in [folder / "profile.json", *sorted(folder.glob("*/profile.json"))]:
-        if not path.is_file() or folder.resolve() not in path.resolve().parents:
+    for path in _profiles(folder):
+        if folder.resolve() not in path.resolve().parents:
             continue
         try:
             profile = LatencyProfile.load(path)
@@ -110,6 +110,16 @@ def profile_of(folder: Path, fingerprint: str) -> LatencyProfile | None:
             continue
         return profile
     return None
+
+
+def profiles_at(folder: Path) -> tuple[int, ...]:
+    """When the folder's latency profiles were written; another tuple once there is another one."""
+    return tuple(path.stat().st_mtime_ns for path in _profiles(folder))
+
+
+def _profiles(folder: Path) -> list[Path]:
+    found = [folder / "profile.json", *sorted(folder.glob("*/profile.json"))]
+    return [path for path in found if path.is_file()]
 
 
 def traced(run: Run) -> Traced:

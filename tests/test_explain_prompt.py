@@ -185,6 +185,8 @@ def explain(*arguments: str) -> subprocess.CompletedProcess[str]:
         (("--file", "/no/such/file"), "cannot read"),
         (("--prompt", "a", "--head", "twelve"), "LAYER.HEAD"),
         (("--prompt", "a", "--top", "0"), "--top 0"),
+        (("--of", "runs/demo", "--prompt", "a"), "leave out --prompt"),
+        (("--of", "runs/demo"), "say which text of runs/demo with --prompt-id"),
     ],
 )
 def test_bad_options_are_refused_before_the_model_loads(
@@ -198,12 +200,14 @@ def test_bad_options_are_refused_before_the_model_loads(
 
 @pytest.mark.model
 def test_the_default_model_explains_a_prompt(lens: Lens, tmp_path: Path) -> None:
-    from switchsd.analysis.explain_run import run_explain
+    from switchsd import Options, generate
+    from switchsd.analysis.explain_run import completed, decoded_text, run_explain
     from switchsd.probing.shipped import shipped_probe
 
     probe = shipped_probe(lens)
     text = "Repeat word for word: seven brave little ducks crossed the muddy pond."
-    run, found = run_explain(lens, probe, text, tmp_path / "explain", max_new_tokens=16)
+    ids, n_prompt = completed(lens, text, max_new_tokens=16)
+    run, found = run_explain(lens, probe, ids, n_prompt, tmp_path / "explain")
     assert found.tokens.loc[found.chosen, "copied"]
     assert found.attribution.max_relative_error < 1e-4
     assert len(head_parts(found)) == 21 * 9
@@ -213,7 +217,23 @@ def test_the_default_model_explains_a_prompt(lens: Lens, tmp_path: Path) -> None
     for head, words in (((30, 0), "no head 30.0"), ((3, 9), "no head 3.9"),
                         ((25, 1), "does not write to")):  # fmt: skip
         with pytest.raises(SwitchSDError, match=words):
-            run_explain(lens, probe, text, tmp_path / "other", head=head)
+            run_explain(lens, probe, ids, n_prompt, tmp_path / "other", head=head)
     with pytest.raises(SwitchSDError, match="is a copy"):
-        run_explain(lens, probe, "Say hi.", tmp_path / "other", max_new_tokens=4)
+        run_explain(lens, probe, *completed(lens, "Say hi.", max_new_tokens=4), tmp_path / "other")
     assert not (tmp_path / "other").exists()  # nothing is written for what was refused
+
+    # the same token of the same text, taken from a run that decoded it under a gate
+    result = generate(
+        lens, ids[:n_prompt], "switchsd", max_new_tokens=16, options=Options(probe=probe)
+    )
+    decoded = Run.start(tmp_path / "decoded", command="demo", config={})
+    decoded.describe(model={"fingerprint": lens.fingerprint})
+    rows = result.trace.tokens_frame().assign(policy="switchsd", prompt_id="p")
+    decoded.write_table("tokens", rows)
+    assert decoded_text(decoded, "p", model=lens.fingerprint) == (ids, n_prompt)
+    recorded = rows.set_index("position").loc[found.chosen, "score"]
+    assert recorded == pytest.approx(found.tokens.loc[found.chosen, "score"], abs=1e-4)
+    with pytest.raises(SwitchSDError, match="no prompt q; it has p"):
+        decoded_text(decoded, "q", model=lens.fingerprint)
+    with pytest.raises(SwitchSDError, match="another model"):
+        decoded_text(decoded, "p", model="other")

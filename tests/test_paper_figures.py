@@ -89,6 +89,7 @@ def bench_run(folder: Path) -> Run:
     )  # fmt: skip
     run.write_table("table1", table1(bench_rows(), "m"))
     run.write_table("table3", table3(gammas, "m"))
+    run.finish()
     return run
 
 
@@ -270,6 +271,38 @@ def test_runs_without_anything_give_nothing(tmp_path: Path) -> None:
         setting_of(run)
     with pytest.raises(SwitchSDError, match="not a run folder"):
         collect([Run(tmp_path / "none")], items(words))
+
+
+def test_one_bad_run_is_told_and_the_others_are_drawn(tmp_path: Path) -> None:
+    damaged = bench_run(tmp_path)
+    (damaged.path / "table1.parquet").write_bytes(b"PAR1 half")
+    running = make_run(tmp_path, "running", finish=False)
+    told: list[str] = []
+    made = collect([damaged, running, demo(tmp_path)], items(words), problems=told.append)
+    assert list(made) == ["figure3", "figure5", "figure6-tau", "figure6-roc", "table3"]
+    assert "running is not complete" in told[0]
+    assert "table1 cannot be made from" in told[1]
+    assert len(told) == 2
+
+
+def test_captions_claim_no_interval_that_was_not_taken(tmp_path: Path) -> None:
+    run = demo(tmp_path)
+    table = run.table("copy_yield")
+    run.write_table("copy_yield", table[table["prompt_id"] == table["prompt_id"].iloc[0]])
+    run.update_metrics(probe={"site": "blocks.3.hook_mlp_out", "tau": 0.4})
+    made = collect([run], items(words))
+    assert "1 prompt, no intervals" in made["figure3"].caption
+    assert "nan" not in made["figure3"].caption
+    assert "no intervals" in made["figure6-roc"].caption
+
+
+def test_a_studys_threshold_is_that_of_the_probe_that_is_drawn(tmp_path: Path) -> None:
+    run = demo(tmp_path)
+    run.update_metrics(label_probe={"site": "blocks.2.hook_resid_mid", "tau": 0.37})
+    made = collect([run], items(words))
+    assert made["figure6-tau"].found.draw(made["figure6-tau"].found.table).layout.shapes[0].x0 == (
+        0.37
+    )
 
 
 # ---- what is written -----------------------------------------------------------------------

@@ -92,6 +92,88 @@ def test_roc_keeps_its_ends_when_thinned() -> None:
     assert len(curve.x) < 1000
 
 
+def with_intervals(table: pd.DataFrame) -> pd.DataFrame:
+    return table.assign(auroc_low=table["auroc"] - 0.1, auroc_high=table["auroc"] + 0.05)
+
+
+def test_offsets_are_a_line_a_set() -> None:
+    table = with_intervals(
+        pd.DataFrame(
+            {"offset": [0, 1, 2] * 2, "set": ["humaneval"] * 3 + ["all"] * 3,
+             "auroc": [0.9, 0.8, 0.7, 0.85, 0.75, 0.65]}
+        )
+    )  # fmt: skip
+    drawn = figures.offsets(table)
+    lines = {trace.name: (list(trace.x), list(trace.y)) for trace in drawn.data}
+    assert lines == {
+        "HumanEval": ([0, 1, 2], [0.9, 0.8, 0.7]),
+        "all four benchmarks": ([0, 1, 2], [0.85, 0.75, 0.65]),
+    }
+    np.testing.assert_allclose(drawn.data[0].error_y.arrayminus, 0.1)
+
+
+def test_probe_families_are_named_and_a_series_a_set() -> None:
+    table = with_intervals(
+        pd.DataFrame(
+            {"probe": ["logistic", "small_mlp"] * 2, "set": ["all"] * 2 + ["cnndm"] * 2,
+             "auroc": [0.8, 0.82, 0.6, 0.61]}
+        )
+    )  # fmt: skip
+    series = {trace.name: trace for trace in figures.probe_families(table).data}
+    assert list(series["CNN/DM"].x) == ["logistic", "small mlp"]
+    assert list(series["CNN/DM"].y) == [0.6, 0.61]
+    np.testing.assert_allclose(series["all four benchmarks"].error_y.array, 0.05)
+
+
+def test_controls_stand_beside_chance() -> None:
+    table = with_intervals(
+        pd.DataFrame({"control": ["real labels", "shuffled"], "auroc": [0.9, 0.51]})
+    )
+    drawn = figures.controls(table)
+    assert list(drawn.data[0].x) == ["real labels", "shuffled"]
+    assert list(drawn.data[0].y) == [0.9, 0.51]
+    assert drawn.layout.shapes[0].y0 == 0.5
+
+
+def test_families_are_sorted_by_how_much_they_copy() -> None:
+    rows = [("edit", "with", 0.9, 0.7, 0.95, 0.5), ("story", "with", 0.4, 0.2, 0.8, 0.1),
+            ("story", "without", 0.3, 0.1, 0.7, 0.05)]  # fmt: skip
+    columns = ["family", "loops", "f1", "f1_always_copy", "auroc", "prevalence"]
+    drawn = figures.families(pd.DataFrame(rows, columns=columns))
+    series = {trace.name: trace for trace in drawn.data}
+    assert list(series["probe F1"].y) == ["story", "edit"]
+    assert list(series["probe F1"].x) == [0.4, 0.9]
+    assert list(series["always-copy F1"].x) == [0.2, 0.7]
+    assert list(series["AUROC"].customdata) == [0.1, 0.5]
+
+
+def test_tries_stand_in_the_order_they_were_made() -> None:
+    table = pd.DataFrame(
+        {"attempt": ["first", "second"], "auroc": [0.8, 0.81], "auroc_given_match": [0.7, 0.74]}
+    )
+    series = {trace.name: trace for trace in figures.tries(table).data}
+    assert list(series["the paper's label"].y) == ["second", "first"]  # the first on top
+    assert list(series["the paper's label"].x) == [0.81, 0.8]
+    assert list(series["accepted ≥ 3, given a match"].x) == [0.74, 0.7]
+
+
+def test_calibration_sets_what_is_said_against_what_is_seen() -> None:
+    table = pd.DataFrame(
+        {"set": ["all", "all"], "mean_score": [0.2, 0.9], "share": [0.1, 0.8], "n": [50, 7]}
+    )
+    diagonal, line = threshold.calibration(table).data
+    assert list(diagonal.x) == list(diagonal.y) == [0, 1]
+    assert (list(line.x), list(line.y), list(line.customdata)) == ([0.2, 0.9], [0.1, 0.8], [50, 7])
+
+
+def test_the_probe_that_a_table_was_scored_with_is_the_labels_where_there_are_two() -> None:
+    assert figures.scored_probe({"probe": {"tau": 0.5}}) == {"tau": 0.5}
+    assert figures.scored_probe({"served": {"tau": 0.4}, "label_probe": {"tau": 0.6}}) == {
+        "tau": 0.6
+    }
+    assert figures.scored_probe({"probe": "damaged"}) == {}
+
+
 def test_training_tokens_show_every_draw_and_their_mean() -> None:
     table = pd.DataFrame(
         {"n_train": [100, 100, 500], "auroc": [0.7, 0.8, 0.9], "eval_auroc": [0.6, 0.6, 0.8]}

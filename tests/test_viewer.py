@@ -144,7 +144,7 @@ def test_a_threshold_is_replayed_from_a_trace_and_priced(tmp_path: Path, opened:
     Run(tmp_path / "trace").describe(config=config)
     parts = panel(opened(tmp_path, run="demo", tau="0.80"))["parts"]
     assert "scores are of the probe at else (τ 0.30)" in parts["predicted"]
-    assert "back to 0.30" in parts["tau"]
+    assert "tau:recorded" in parts["tau"]
     other = opened(tmp_path, run="demo", policy="pld")
     assert panel(other)["tau"] is None  # τ is not that policy's
 
@@ -236,6 +236,50 @@ def test_a_run_stays_chosen_while_pages_are_switched(tmp_path: Path, opened: Ope
         assert not app.exception
         assert not app.warning
     assert run_box(app).value == "one"
+
+
+def test_a_chosen_token_comes_with_the_command_that_explains_it(
+    tmp_path: Path, opened: Opener
+) -> None:
+    run = make_run(tmp_path)
+    (run.path / "probe").mkdir()
+    app = opened(tmp_path, prompt="HumanEval/1", token="12")
+    said = next(code.value for code in app.code if "switchsd explain" in code.value)
+    assert f"--of {run.path} --prompt-id HumanEval/1 --token 12" in said
+    traced = next(code.value for code in app.code if "switchsd trace" in code.value)
+    assert traced.endswith(f"--probe {run.path / 'probe'}")
+    assert not any("switchsd explain" in code.value for code in opened(tmp_path).code)
+
+
+def test_a_study_of_heads_is_drawn_whole(tmp_path: Path, opened: Opener) -> None:
+    run = Run.start(tmp_path / "study", command="explain study", config={})
+    heads = pd.DataFrame(
+        {"layer": [0, 0], "head": [0, 1], "prefix_matching": [0.1, 0.9], "copying": [0.2, 0.3]}
+    )
+    run.write_table("head_scores", heads)
+    share = {"share": [0.6, 0.4], "share_low": [0.5, 0.3], "share_high": [0.7, 0.5]}
+    run.write_table("kinds", pd.DataFrame({"kind": ["head", "mlp"], **share}))
+    run.write_table("head_link", heads[["layer", "head"]].assign(score=[0.1, 0.9], **share))
+    run.write_table("ablation", pd.DataFrame({"heads": ["none"], "auroc": [0.7]}))
+    run.finish()
+    app = opened(tmp_path, page="Explain")
+    assert not app.exception
+    assert not app.error
+    assert any("auroc" in frame.value for frame in app.dataframe)
+
+
+def test_tables_that_no_check_foresaw_are_said_in_words(tmp_path: Path, opened: Opener) -> None:
+    run = make_run(tmp_path)
+    explained(tmp_path)
+    study = Run(tmp_path / "explain")
+    study.update_metrics(token=None)
+    app = opened(tmp_path, page="Explain")
+    assert not app.exception
+    assert "not what this page expects" in words(app.error)
+    run.write_table("copy_yield", run.table("copy_yield").drop(columns="prompt_id"))
+    app = opened(tmp_path, page="Acceptance")
+    assert not app.exception
+    assert "copy_yield table lacks prompt_id" in words(app.error)
 
 
 def test_bench_compares_two_runs(tmp_path: Path, opened: Opener) -> None:

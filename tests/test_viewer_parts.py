@@ -96,7 +96,10 @@ def test_yields_of_a_trace_are_the_newest_candidates_where_there_is_room() -> No
 
 
 def test_speeds_of_every_kind_of_run_and_their_comparison(tmp_path: Path) -> None:
-    demo = run_speeds(make_run(tmp_path))
+    run = make_run(tmp_path)
+    demo = run_speeds(run)
+    steps = run.table("steps").query("policy == 'pld' and path != 'plain'")
+    assert demo.set_index("policy")["mean_accepted"]["pld"] == steps["accepted"].mean()
     bench = Run.start(tmp_path / "bench", command="bench", config={})
     rows = [("all", "pld", 50.0, 2.0, 0.4, 1.1), ("all", "other", 1.0, 0.1, 0.0, 0.0)]
     columns = ["set", "policy", "tokens_per_s", "speedup", "copy_share", "mean_accepted"]
