@@ -52,7 +52,7 @@ viewer: setup  ## open the viewer on the newest run
 # the environment's own kernel, also where the user's folder holds one of the same name
 notebooks: export JUPYTER_PREFER_ENV_PATH = 1
 notebooks: setup  ## JupyterLab with the right kernel
-	$(BIN)/jupyter lab notebooks
+	$(BIN)/jupyter lab notebooks $(if $(filter 0,$(shell id -u)),--allow-root)
 
 docs: setup  ## the documentation site, in build/site
 	$(BIN)/mkdocs build --strict --quiet

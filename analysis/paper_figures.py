@@ -112,7 +112,8 @@ def items(tokenizer: Callable[[str], Any]) -> dict[str, Item]:
         ),
         "table3": Item(
             "Best lookahead of a draft alone and inside SwitchSD.",
-            (tables.lookahead,), f"{BENCH} --trace runs/trace --profile profile.json",
+            (tables.lookahead,),
+            f"{BENCH} --trace runs/trace --profile profile.json, all of one dtype",
             PAGE, _OWN,
         ),
     }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,7 +63,9 @@ def generate_command(
     top_k: Annotated[int, typer.Option(help="Keep the k likeliest; 0: all.")] = 0,
     top_p: Annotated[float, typer.Option(help="Keep the likeliest with this mass.")] = 1.0,
     min_p: Annotated[float, typer.Option(help="Drop what is below this share of the top.")] = 0.0,
-    repetition_penalty: Annotated[float, typer.Option(help="1: none.")] = 1.0,
+    repetition_penalty: Annotated[
+        float | None, typer.Option(help="1: none; the model's own if left out.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the sampling.")] = 0,
     stop: Annotated[list[str] | None, typer.Option(help="Text that ends it; may repeat.")] = None,
     raw: Annotated[bool, typer.Option(help="Complete the text as it stands, no chat.")] = False,
@@ -70,15 +73,19 @@ def generate_command(
 ) -> None:
     """Decode one prompt losslessly under a policy."""
     from ..data.chat import chat_ids
-    from ..decoding.engine import Decoding, stream
+    from ..decoding.engine import Decoding, default_sampling, stream
     from ..decoding.policies import Options, build_policy
     from ..decoding.sampling import Sampling
 
     text = _text(prompt)
     if not text.strip():
         raise SwitchSDError("the prompt is empty: give a text with --prompt")
-    sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, min_new_tokens, seed)
+    penalty = 1.0 if repetition_penalty is None else repetition_penalty
+    sampling = Sampling(temperature, top_k, top_p, min_p, penalty, min_new_tokens, seed)
     lens = load_lens(model, device, dtype, backend)
+    if repetition_penalty is None:
+        own = default_sampling(lens).repetition_penalty
+        sampling = replace(sampling, repetition_penalty=own)
     options = Options(
         W=w,
         D=d,

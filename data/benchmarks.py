@@ -46,7 +46,7 @@ def load_benchmark(
 
     `name_or_path` is a name in `BENCHMARKS`, a JSONL file whose lines have `prompt` or `turns`,
     or a hub dataset `org/name:config:split:column`. The JSONL benchmarks lie in `data_dir`;
-    without it in `$SWITCHSD_DATA`, else in `../shared/data`.
+    without it in `$SWITCHSD_DATA`.
 
     Returns:
         DataFrame: prompt_id, source, category, turns (list[str], the user's turns).
@@ -79,18 +79,21 @@ def load_benchmark(
 
 
 def benchmark_folder(data_dir: Path | None = None) -> Path:
-    """The folder of the JSONL benchmarks: `data_dir`, else `$SWITCHSD_DATA`, else ../shared/data.
+    """The folder of the JSONL benchmarks: `data_dir`, else `$SWITCHSD_DATA`.
 
     Raises:
-        SwitchSDError: the folder does not exist.
+        SwitchSDError: none is named, or it does not exist.
     """
     named = data_dir or os.environ.get(DATA_VARIABLE)
-    folder = Path(named) if named else Path("..") / "shared" / "data"
-    if not folder.is_dir():
+    if not named:
         raise SwitchSDError(
-            f"the benchmark folder {folder} does not exist; put the JSONL files in a folder and "
-            f"name it with data_dir or the environment variable {DATA_VARIABLE}"
+            "this benchmark is read from a file that does not come along: put the JSONL files in a "
+            f"folder and name it with --data-dir or the environment variable {DATA_VARIABLE}; "
+            "humaneval needs none"
         )
+    folder = Path(named)
+    if not folder.is_dir():
+        raise SwitchSDError(f"the benchmark folder {folder} does not exist")
     return folder
 
 

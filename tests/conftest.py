@@ -13,6 +13,9 @@ from switchsd.probing.loading import load, wrap
 from tiny_models import tiny_model
 
 REPO = Path(__file__).resolve().parent.parent
+DATA = Path(os.environ.get("SWITCHSD_DATA") or REPO.parent / "shared" / "data")
+if DATA.is_dir():  # for tests that start a process of their own, too
+    os.environ["SWITCHSD_DATA"] = str(DATA)
 
 
 @pytest.fixture(scope="session")
@@ -39,13 +42,12 @@ def tokenizer() -> Any:
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The benchmark data beside the checkout; without it the test skips, in CI it fails."""
-    folder = Path(os.environ.get("SWITCHSD_DATA") or REPO.parent / "shared" / "data")
-    if not folder.is_dir():
-        message = f"benchmark data not found at {folder} (set SWITCHSD_DATA)"
+    if not DATA.is_dir():
+        message = f"benchmark data not found at {DATA} (set SWITCHSD_DATA)"
         if os.environ.get("CI"):
             pytest.fail(message)
         pytest.skip(message)
-    return folder
+    return DATA
 
 
 @pytest.fixture(scope="session")

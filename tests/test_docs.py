@@ -107,6 +107,19 @@ def test_the_results_are_read_from_the_shipped_probe(site: Path) -> None:
     assert "<!-- results" not in text
 
 
+def test_shares_of_the_oracle_stand_by_set_the_best_policy_first() -> None:
+    import pandas as pd
+
+    rows = [("copyspec", "humaneval", 0.5), ("cost-aware", "humaneval", 1.2),
+            ("copyspec", "cnndm", 0.25), ("cost-aware", "cnndm", 0.75)]  # fmt: skip
+    shown = hook("results").shown_shares(pd.DataFrame(rows, columns=["policy", "set", "share"]))
+    assert shown.columns.tolist() == ["policy", "humaneval", "cnndm"]
+    assert shown.to_numpy().tolist() == [
+        ["cost-aware", "1.20", "0.75"],
+        ["copyspec", "0.50", "0.25"],
+    ]
+
+
 def test_the_readme_s_links_lead_somewhere() -> None:
     text = (REPO / "README.md").read_text(encoding="utf-8")
     for link in re.findall(r"\]\(([^)#]+)", text):
@@ -129,14 +142,18 @@ def test_commands_in_the_pages_are_there() -> None:
 # ---- lessons -------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def lessons() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("lessons", REPO / "docs/hooks/lessons.py")
+def hook(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, REPO / "docs" / "hooks" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def lessons() -> ModuleType:
+    return hook("lessons")
 
 
 def test_a_lesson_shows_what_its_run_has_shown(lessons: ModuleType, tmp_path: Path) -> None:

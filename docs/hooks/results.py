@@ -59,26 +59,47 @@ def drafts() -> str:
 
 
 def throughput() -> str:
-    """Tables 1 and 2 of runs/bench."""
+    """Tables 1 and 2 of the benchmark."""
     from switchsd.analysis.paper_tables import by_set
 
-    parts = []
-    for name in ("table1", "table2"):
-        file = RUNS / "bench" / f"{name}.parquet"
-        if file.is_file() and len(table := pd.read_parquet(file)):
-            parts.append(_markdown(by_set(table)))
-    return "\n\n".join(parts) or _missing("switchsd bench")
+    found = (_table(name) for name in ("table1", "table2"))
+    parts = [_markdown(by_set(table)) for table in found if table is not None and len(table)]
+    return "\n\n".join(parts) or _missing("switchsd bench --run runs/measure")
+
+
+def oracle() -> str:
+    """What each policy holds of an oracle's gain."""
+    table = _table("oracle_share")
+    if table is None:
+        return _missing("switchsd bench --run runs/measure --trace … --profile …")
+    return _markdown(shown_shares(table))
+
+
+def shown_shares(table: pd.DataFrame) -> pd.DataFrame:
+    """`oracle_share` with a column a set, the best policy first."""
+    wide = table.pivot(index="policy", columns="set", values="share")
+    wide = wide[list(dict.fromkeys(table["set"]))]
+    wide = wide.loc[wide.mean(axis=1).sort_values(ascending=False).index]
+    return wide.map("{:.2f}".format).rename_axis(None, axis=1).reset_index()
 
 
 def claims() -> str:
     """The paper's claims, judged by the runs."""
     from switchsd.analysis.claims import shown_claims
 
-    for folder in ("bench", "claims"):
-        file = RUNS / folder / "claims.parquet"
+    table = _table("claims")
+    if table is None:
+        return _missing("switchsd claims")
+    return _markdown(shown_claims(table).drop(columns="command"))
+
+
+def _table(name: str) -> pd.DataFrame | None:
+    """Of the first run that has it, as the guides' commands write them."""
+    for folder in ("measure", "bench"):
+        file = RUNS / folder / f"{name}.parquet"
         if file.is_file():
-            return _markdown(shown_claims(pd.read_parquet(file)).drop(columns="command"))
-    return _missing("switchsd claims")
+            return pd.read_parquet(file)
+    return None
 
 
 _OF_A_DRAFT = (
@@ -90,6 +111,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "probe": probe,
     "drafts": drafts,
     "throughput": throughput,
+    "oracle": oracle,
     "claims": claims,
 }
 
