@@ -22,7 +22,14 @@ from ..runs import Run
 from .bench_measures import bench_rows
 from .bench_methods import Method, Methods, fit_digests
 from .bench_race import Race, race_prompts
-from .bench_replay import check_replayable, replayed_steps, setting_of, settings_seconds
+from .bench_replay import (
+    check_replayable,
+    largest_errors,
+    replayed_steps,
+    setting_of,
+    settings_seconds,
+    speed_errors,
+)
 from .cost import LatencyProfile
 from .draft_eval import Drafts
 from .draft_measures import with_loops
@@ -84,23 +91,6 @@ def _first_difference(
         if not same[step] or text[first:last] != traced[first:last]:
             return step
     return None if len(live) == len(replayed) else shorter
-
-
-def speed_errors(live: pd.DataFrame, replayed: pd.DataFrame) -> pd.DataFrame:
-    """Replayed speedup over vanilla against the live one.
-
-    Args:
-        live: `bench_rows` of the live steps.
-        replayed: the same of the replayed ones.
-
-    Returns:
-        set, policy, live, replayed, error (relative).
-    """
-    both = live.merge(replayed, on=["set", "policy"], suffixes=("_live", "_replayed"))
-    table = both[["set", "policy"]].assign(
-        live=both["speedup_live"], replayed=both["speedup_replayed"]
-    )
-    return table.assign(error=table["replayed"] / table["live"] - 1)
 
 
 def open_float32_trace(
@@ -193,10 +183,7 @@ def run_check(
         rows = bench_rows(with_loops(race.steps, race.tokens), list(settings))
         played = bench_rows(replayed_steps(some, settings, profile), list(settings))
         tables["speeds"] = speed_errors(rows, played)
-        largest = tables["speeds"].assign(error=tables["speeds"]["error"].abs())
-        metrics["replay_speedup_error"] = (
-            largest.groupby("policy", sort=False)["error"].max().to_dict()
-        )
+        metrics["replay_speedup_error"] = largest_errors(tables["speeds"])
     seconds, count = settings_seconds(large, profile)
     metrics |= {
         "replay_seconds_1000_settings": seconds,

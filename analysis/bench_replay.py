@@ -173,6 +173,60 @@ def replayed_rows(
     return rows[rows["set"] != ALL].merge(methods, on="policy", how="left")
 
 
+def speed_errors(live: pd.DataFrame, replayed: pd.DataFrame) -> pd.DataFrame:
+    """Replayed speedup over vanilla against the live one.
+
+    Args:
+        live: `bench_rows` of the live steps.
+        replayed: the same of the replayed ones.
+
+    Returns:
+        set, policy, live, replayed, error (relative).
+    """
+    both = live.merge(replayed, on=["set", "policy"], suffixes=("_live", "_replayed"))
+    table = both[["set", "policy"]].assign(
+        live=both["speedup_live"], replayed=both["speedup_replayed"]
+    )
+    return table.assign(error=table["replayed"] / table["live"] - 1)
+
+
+def largest_errors(speeds: pd.DataFrame) -> dict[str, float]:
+    """Policy → its largest relative error over the sets, of `speed_errors`."""
+    sizes = speeds.assign(error=speeds["error"].abs())
+    return dict(sizes.groupby("policy", sort=False)["error"].max())
+
+
+def replayed_speeds(
+    rows: pd.DataFrame,
+    decoded: pd.Series,
+    trace: Traced,
+    methods: pd.DataFrame,
+    profile: LatencyProfile,
+) -> pd.DataFrame:
+    """`speed_errors` of a benchmark's own live runs, on the sets whose prompts were all traced.
+
+    Args:
+        rows: `bench_rows` of the live runs.
+        decoded: set of each prompt that was decoded live, by prompt_id.
+        trace: of these prompts, or of some.
+        methods: policy (a label) and draft of each; transformers' own are left out.
+        profile: what steps cost.
+
+    Returns:
+        Empty where no set was traced whole.
+    """
+    keep = trace.prompts["prompt_id"].isin(decoded.index).to_numpy()
+    if not keep.any():
+        return pd.DataFrame(columns=["set", "policy", "live", "replayed", "error"])
+    some = some_prompts(trace, keep)
+    settings = method_settings(methods)
+    played = bench_rows(replayed_steps(some, settings, profile), list(settings))
+    counts = decoded.value_counts()
+    whole = some.prompts["set"].value_counts().reindex(counts.index) == counts
+    names = set(whole.index[whole]) | ({ALL} if whole.all() else set())
+    return speed_errors(rows, played[played["set"].isin(names)])
+
+
 def raced_shares(
     trace: Traced, methods: pd.DataFrame, profile: LatencyProfile
 ) -> dict[str, pd.DataFrame]:

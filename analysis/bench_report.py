@@ -12,7 +12,13 @@ from plotly.offline import get_plotlyjs
 
 from ..errors import SwitchSDError
 from ..runs import Run, write_text
-from .bench_replay import best_gammas, raced_shares, replayed_rows
+from .bench_replay import (
+    best_gammas,
+    largest_errors,
+    raced_shares,
+    replayed_rows,
+    replayed_speeds,
+)
 from .bench_tables import (
     divergence_table,
     gamma_table,
@@ -44,9 +50,10 @@ def write_outcome(
 ) -> None:
     """Tables 1–3, examples and both reports from a benchmark whose races are finished.
 
-    Writes the tables table1, table2, table3, those of `raced_shares`,
-    repetitions and repetition_examples (all but the first two of a trace) as Parquet, the tables
-    and shares also into `metrics.json`, and all into the reports.
+    Writes the tables table1, table2, table3, those of `raced_shares`, replayed_speeds (the live
+    speedups beside those that replay predicts), repetitions and repetition_examples (all but the
+    first two of a trace) as Parquet, the tables, shares and `replay_speedup_error` also into
+    `metrics.json`, and all into the reports.
 
     Args:
         run: with the tables of `run_bench`.
@@ -70,12 +77,14 @@ def write_outcome(
             f"the tables of {run.path} hold replayed sets: give --trace and --profile as before"
         )
     rows, methods = run.table("rows").assign(source="live"), run.table("methods")
-    gammas, shares = pd.DataFrame(), dict[str, pd.DataFrame]()
+    gammas, speeds, shares = pd.DataFrame(), pd.DataFrame(), dict[str, pd.DataFrame]()
     if trace is not None and profile is not None:
         more = replayed_rows(trace, methods, profile, but=rows["set"]).assign(source="replay")
         rows = pd.concat([rows, more], ignore_index=True)
         gammas = best_gammas(trace, profile)
         shares = raced_shares(trace, methods, profile)
+        decoded = run.table("prompts").drop_duplicates("prompt_id").set_index("prompt_id")["set"]
+        speeds = replayed_speeds(run.table("rows"), decoded, trace, methods, profile)
     model = str(metrics["model"])
     made = {"table1": table1(rows, model), "table2": table2(rows, model)}
     made["table3"] = table3(gammas, model)
@@ -84,6 +93,9 @@ def write_outcome(
         if tokenizer is not None:
             made["repetition_examples"] = repetition_examples(trace, tokenizer)
     made |= shares
+    if len(speeds):
+        made["replayed_speeds"] = speeds
+        run.update_metrics(replay_speedup_error=largest_errors(speeds))
     for name, table in made.items():
         run.write_table(name, table)
     run.update_metrics(
@@ -150,6 +162,15 @@ def _parts(run: Run, metrics: dict[str, Any], made: dict[str, pd.DataFrame]) -> 
                     [_wide_shares(made[name])],
                 )
             )
+    if "replayed_speeds" in made:
+        parts.append(
+            (
+                "Predicted and measured",
+                "Speed over vanilla, live and as replay predicts it from one trace and the latency "
+                "profile; the relative error.",
+                [_wide_errors(made["replayed_speeds"])],
+            )
+        )
     temperatures = run.table("temperatures")
     if len(temperatures):
         table = temperature_table(temperatures)
@@ -188,6 +209,15 @@ def _wide_shares(shares: pd.DataFrame) -> pd.DataFrame:
     wide = shares.pivot(index="policy", columns="set", values="share")
     wide = wide.loc[list(dict.fromkeys(shares["policy"])), list(dict.fromkeys(shares["set"]))]
     return wide.map(_shown).reset_index()
+
+
+def _wide_errors(speeds: pd.DataFrame) -> pd.DataFrame:
+    said = [
+        f"{row.live:.2f} / {row.replayed:.2f} ({row.error:+.1%})" for row in speeds.itertuples()
+    ]
+    wide = speeds.assign(said=said).pivot(index="policy", columns="set", values="said")
+    wide = wide.loc[list(dict.fromkeys(speeds["policy"])), list(dict.fromkeys(speeds["set"]))]
+    return wide.reset_index()
 
 
 def _rates(rates: pd.DataFrame) -> pd.DataFrame:

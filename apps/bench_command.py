@@ -178,7 +178,11 @@ def _check(
     metrics = done.metrics()
     if beside:
         keys = [key for key in metrics if key.startswith(("replay_", "trace_cost"))]
-        bench.update_metrics(**{key: metrics[key] for key in keys})
+        found = {key: metrics[key] for key in keys}
+        if bench.has_table("replayed_speeds") and "replay_speedup_error" in found:
+            # the benchmark's own is of more prompts, in its own dtype
+            found["replay_speedup_error_float32"] = found.pop("replay_speedup_error")
+        bench.update_metrics(**found)
     agreement = metrics["replay_equals_live"]
     console.print(
         f"{agreement['prompts']} prompts, {len(agreement['policies'])} policies, "

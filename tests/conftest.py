@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from switchsd.apps.cli import main
 from switchsd.probing.lens import Lens
 from switchsd.probing.loading import load, wrap
 from tiny_models import tiny_model
@@ -58,3 +62,29 @@ def tiny() -> Callable[..., Lens]:
         return wrap(tiny_model(kind, **changes), name=f"tiny-{kind}", backend=backend)
 
     return make
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command line said and how it ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def switchsd(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Answer]:
+    """The command line in this process: `switchsd("draft", "train", …, stdin=b"")`."""
+
+    def call(*arguments: str, stdin: bytes = b"") -> Answer:
+        monkeypatch.setattr(sys, "argv", ["switchsd", *arguments])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return Answer(int(ended.value.code or 0), said.out, said.err)
+
+    return call

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from switchsd.probing.copy_probe import CopyProbe
 from switchsd.probing.lens import Lens
 
-
-def switchsd(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "switchsd", *arguments], input=stdin, capture_output=True, text=True
-    )
+Call = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +27,7 @@ def probe_folder(lens: Lens, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def assert_refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
+def assert_refused(done: Any, *words: str) -> None:
     assert done.returncode == 2, done
     assert "Traceback" not in done.stderr
     for word in words:
@@ -37,17 +35,18 @@ def assert_refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
 
 
 def test_help_names_the_commands() -> None:
-    done = switchsd("--help")
+    command = [sys.executable, "-m", "switchsd", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0
     assert "demo" in done.stdout
     assert "generate" in done.stdout
 
 
 @pytest.mark.model
-def test_generate_prints_text_and_json(probe_folder: Path) -> None:
+def test_generate_prints_text_and_json(switchsd: Call, probe_folder: Path) -> None:
     done = switchsd(
         "generate", "--prompt", "-", "--probe", str(probe_folder), "--max-new-tokens", "12",
-        "--json", stdin="Say: one two three.",
+        "--json", stdin=b"Say: one two three.",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
@@ -70,14 +69,14 @@ def test_generate_prints_text_and_json(probe_folder: Path) -> None:
     ],
 )
 def test_bad_settings_are_refused(
-    probe_folder: Path, arguments: list[str], words: list[str]
+    switchsd: Call, probe_folder: Path, arguments: list[str], words: list[str]
 ) -> None:
     done = switchsd("generate", "--prompt", "hi", "--probe", str(probe_folder), *arguments)
     assert_refused(done, *words)
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_bad_input_is_refused(tmp_path: Path) -> None:
+def test_bad_input_is_refused(switchsd: Call, tmp_path: Path) -> None:
     assert_refused(switchsd("generate", "--prompt", "  "), "prompt is empty")
     assert_refused(switchsd("generate", "--prompt", "x", "--model", str(tmp_path / "no")), "model")
     assert_refused(switchsd("generate", "--prompt", "x", "--dtype", "float8"), "float8")
@@ -87,17 +86,14 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine" / "text").write_text("keep")
     assert_refused(switchsd("demo", "--run", str(tmp_path / "mine")), "no run")
     assert (tmp_path / "mine" / "text").read_text() == "keep"
-    binary = subprocess.run(
-        [sys.executable, "-m", "switchsd", "generate", "--prompt", "-"],
-        input=b"\xff\xfe\x00", capture_output=True, check=False,
-    )  # fmt: skip
-    assert binary.returncode == 2
-    assert b"UTF-8" in binary.stderr
+    assert_refused(switchsd("generate", "--prompt", "-", stdin=b"\xff\xfe\x00"), "UTF-8")
     assert_refused(switchsd("nonsense"), "nonsense")
 
 
 @pytest.mark.model
-def test_damaged_and_missing_probes_are_refused(probe_folder: Path, tmp_path: Path) -> None:
+def test_damaged_and_missing_probes_are_refused(
+    switchsd: Call, probe_folder: Path, tmp_path: Path
+) -> None:
     missing = switchsd("generate", "--prompt", "x", "--probe", str(tmp_path))
     assert_refused(missing, "no probe in")
     (tmp_path / "probe.json").write_bytes((probe_folder / "probe.json").read_bytes())
@@ -106,8 +102,8 @@ def test_damaged_and_missing_probes_are_refused(probe_folder: Path, tmp_path: Pa
 
 
 @pytest.mark.model
-def test_prompt_beyond_the_context_is_refused() -> None:
+def test_prompt_beyond_the_context_is_refused(switchsd: Call) -> None:
     done = switchsd(
-        "generate", "--prompt", "-", "--raw", "--policy", "vanilla", stdin="word " * 9000
+        "generate", "--prompt", "-", "--raw", "--policy", "vanilla", stdin=b"word " * 9000
     )
     assert_refused(done, "context")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import pandas as pd
 import pytest
 import torch
 from switchsd import SwitchSDError
-from switchsd.apps.cli import main
 from switchsd.apps.draft_kinds import Eagle3Kind, SpsKind
 from switchsd.apps.draft_plan import Plan, read_split
 from switchsd.apps.draft_training import train_draft
@@ -40,29 +38,6 @@ from tiny_training import greedy_texts
 EAGLE3 = Eagle3Kind(Eagle3Recipe(draft_vocab_size=26, steps=2))
 SPS = SpsKind(SpsRecipe(layers=1, draft_vocab_size=26))
 QUICK = Schedule(passes=3, batch_tokens=128, lr=3e-3, warmup=2, check_every=4)
-
-
-@dataclass(frozen=True)
-class Answer:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-@pytest.fixture
-def switchsd(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Answer]:
-    """The command line in this process: `switchsd("draft", "train", …)`."""
-
-    def call(*arguments: str) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["switchsd", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        said = capsys.readouterr()
-        return Answer(int(ended.value.code or 0), said.out, said.err)
-
-    return call
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +93,7 @@ def prompts_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.model
 def test_from_prompts_to_a_draft_that_decodes(
-    switchsd: Callable[..., Answer], model_folder: Path, prompts_file: Path, tmp_path: Path
+    switchsd: Callable[..., Any], model_folder: Path, prompts_file: Path, tmp_path: Path
 ) -> None:
     model = ("--model", str(model_folder), "--dtype", "float32")
     texts = tmp_path / "texts.parquet"
@@ -170,7 +145,7 @@ def test_from_prompts_to_a_draft_that_decodes(
     ],
 )
 def test_bad_input_is_one_line(
-    switchsd: Callable[..., Answer],
+    switchsd: Callable[..., Any],
     arguments: list[str],
     said: str,
     texts_file: Path,

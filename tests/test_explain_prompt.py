@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -171,11 +171,6 @@ def test_head_parts_are_those_of_the_model(found: Explanation) -> None:
 # ---- the command ----------------------------------------------------------------------------
 
 
-def explain(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "switchsd", "explain", *arguments]
-    return subprocess.run(command, capture_output=True, text=True)
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -190,9 +185,9 @@ def explain(*arguments: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_bad_options_are_refused_before_the_model_loads(
-    arguments: tuple[str, ...], words: str
+    switchsd: Callable[..., Any], arguments: tuple[str, ...], words: str
 ) -> None:
-    done = explain(*arguments)
+    done = switchsd("explain", *arguments)
     assert done.returncode == 2, done.stderr
     assert words in done.stderr
     assert "Traceback" not in done.stderr

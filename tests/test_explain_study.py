@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -219,12 +218,8 @@ def test_the_command_refuses_a_wrong_benchmark_before_it_loads_anything(tmp_path
     assert not (tmp_path / "run").exists()
 
 
-def test_bad_sizes_end_the_command_with_one_line() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "switchsd", "explain", "study", "--prompts", "1"],
-        capture_output=True,
-        text=True,
-    )
+def test_bad_sizes_end_the_command_with_one_line(switchsd: Callable[..., Any]) -> None:
+    done = switchsd("explain", "study", "--prompts", "1")
     assert done.returncode == 2
     assert "n_prompts = 1" in done.stderr
     assert "Traceback" not in done.stderr

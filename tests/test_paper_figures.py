@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import stat
-import sys
 import time
 import zlib
 from collections.abc import Callable
@@ -28,7 +27,6 @@ from switchsd.analysis.paper_sources import setting_of
 from switchsd.analysis.paper_style import COLUMN, paper
 from switchsd.analysis.paper_tables import by_set, lookahead, text_table, throughput
 from switchsd.analysis.static_images import find_chrome, write_images
-from switchsd.apps.cli import main
 from switchsd.runs import Run
 from tiny_traces import made_up, written
 
@@ -104,22 +102,6 @@ def trace_run(folder: Path) -> Run:
     run.describe(model={"name": "m", "fingerprint": "f"}, dtype="float32")
     run.finish()
     return run
-
-
-@pytest.fixture
-def switchsd(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str, str]]:
-    """The command line in this process: code, output, errors."""
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["switchsd", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out, said.err
-
-    return call
 
 
 # ---- style ---------------------------------------------------------------------------------
@@ -398,16 +380,14 @@ def test_nothing_is_fetched_for_an_image() -> None:
     assert "http" not in re.sub(r"base64,[^\"]*", "", static_images._font_script())
 
 
-def test_the_command_names_what_is_missing(
-    tmp_path: Path, switchsd: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_the_command_names_what_is_missing(tmp_path: Path, switchsd: Callable[..., Any]) -> None:
     run, out = demo(tmp_path), tmp_path / "out"
-    code, said, problem = switchsd(
+    done = switchsd(
         "figures", "--run", str(run.path), "--out", str(out), "--format", "html",
         "--only", "figure3", "--only", "table1",
     )  # fmt: skip
-    assert code == 0, problem
-    assert "table1       missing: switchsd bench" in said
+    assert done.returncode == 0, done.stderr
+    assert "table1       missing: switchsd bench" in done.stdout
     assert json.loads((out / "manifest.json").read_text())["state"] == "complete"
     assert {path.name for path in (out / "figures").iterdir()} == {
         "figure3.html", "figure3.csv", "captions.md",
@@ -428,14 +408,22 @@ def test_bad_input(
     tmp_path: Path,
     arguments: tuple[str, ...],
     says: str,
-    switchsd: Callable[..., tuple[int, str, str]],
+    switchsd: Callable[..., Any],
 ) -> None:
     run = demo(tmp_path)
     given = arguments if "--run" in arguments else ("--run", str(run.path), *arguments)
-    code, _, problem = switchsd("figures", "--out", str(tmp_path / "out"), *given)
-    assert code == 2
-    assert says in problem
+    done = switchsd("figures", "--out", str(tmp_path / "out"), *given)
+    assert done.returncode == 2
+    assert says in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_a_run_is_not_drawn_over_itself(tmp_path: Path, switchsd: Callable[..., Any]) -> None:
+    run = demo(tmp_path)
+    done = switchsd("figures", "--run", str(run.path), "--out", str(run.path))
+    assert done.returncode == 2
+    assert "name another folder with --out" in done.stderr
+    assert run.has_table("tokens")
 
 
 def _inflated(data: bytes) -> bytes:

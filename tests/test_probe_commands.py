@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 import torch
 from switchsd.probing.copy_probe import CopyProbe
 
-
-def switchsd(*arguments: str) -> subprocess.CompletedProcess[str]:
-    call = [sys.executable, "-m", "switchsd", *arguments]
-    return subprocess.run(call, capture_output=True, text=True, timeout=300, check=False)
+Call = Callable[..., Any]
 
 
 @pytest.mark.parametrize(
@@ -28,14 +25,14 @@ def switchsd(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["data", "build", "copy-diversity", "--prompts", "many"], "--prompts"),
     ],
 )
-def test_bad_input_is_named(arguments: list[str], said: str) -> None:
+def test_bad_input_is_named(switchsd: Call, arguments: list[str], said: str) -> None:
     done = switchsd(*arguments)
     assert done.returncode == 2, done
     assert said in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_train_refuses_to_write_over_a_probe(tmp_path: Path) -> None:
+def test_train_refuses_to_write_over_a_probe(switchsd: Call, tmp_path: Path) -> None:
     (tmp_path / "probe.json").write_text("{}")
     done = switchsd("probe", "train", "--out", str(tmp_path), "--run", str(tmp_path / "run"))
     assert done.returncode == 2
@@ -43,7 +40,7 @@ def test_train_refuses_to_write_over_a_probe(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_describe_prints_what_the_probe_is(tmp_path: Path) -> None:
+def test_describe_prints_what_the_probe_is(switchsd: Call, tmp_path: Path) -> None:
     CopyProbe("blocks.1.hook_attn_out", 2, 0.4, torch.ones(4), 0.0, "m", "f" * 32).save(tmp_path)
     done = switchsd("probe", "describe", str(tmp_path))
     assert done.returncode == 0, done.stderr
@@ -54,7 +51,7 @@ def test_describe_prints_what_the_probe_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.model
-def test_build_writes_a_corpus(tmp_path: Path) -> None:
+def test_build_writes_a_corpus(switchsd: Call, tmp_path: Path) -> None:
     out = tmp_path / "c"
     done = switchsd("data", "build", "constructed-copy", "--out", str(out), "--tokens", "400")
     assert done.returncode == 0, done.stderr

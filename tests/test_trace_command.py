@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +17,6 @@ from switchsd.analysis.draft_eval import Drafts
 from switchsd.analysis.prompts import benchmark_prompts
 from switchsd.analysis.trace_run import open_trace, tokenizer_digest
 from switchsd.analysis.trace_writer import probe_digest, run_trace
-from switchsd.apps import cli
-from switchsd.apps.trace_command import trace_command
 from switchsd.data.chat import chat_ids
 from switchsd.decoding.drafters.eagle3_checkpoint import save_head
 from switchsd.decoding.drafters.eagle3_head import random_head
@@ -31,32 +27,6 @@ from switchsd.runs import Run, read_json, write_json
 from tiny_models import probe_for, tiny_model
 
 SETTINGS = TraceSettings(12, (1, 3), (TreeShape(6, 2, 2),))
-
-
-@dataclass(frozen=True)
-class Answer:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-@pytest.fixture
-def switchsd(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Answer]:
-    """The command line in this process."""
-    registered = [command.callback for command in cli.app.registered_commands]
-    if trace_command not in registered:
-        cli.app.command(name="trace")(trace_command)
-
-    def call(*arguments: str) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["switchsd", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        said = capsys.readouterr()
-        return Answer(int(ended.value.code or 0), said.out, said.err)
-
-    return call
 
 
 @pytest.fixture(scope="module")
@@ -283,7 +253,7 @@ def test_bad_prompts_are_named(target: Lens, tmp_path: Path, prompts_file: Path)
 
 @pytest.mark.model
 def test_on_the_command_line(
-    switchsd: Callable[..., Answer], model_folder: Path, target: Lens, prompts_file: Path,
+    switchsd: Callable[..., Any], model_folder: Path, target: Lens, prompts_file: Path,
     tmp_path: Path,
 ) -> None:  # fmt: skip
     head, probe = tmp_path / "head", tmp_path / "probe"
