@@ -35,9 +35,11 @@ def setting_of(label: str, draft: str) -> Setting:
         label: of the method.
         draft: of its neural path, as `bench_methods.Method` has it.
     """
-    name = label.removesuffix(SPS)
-    kinds = {"eagle3-tree": TREE.name, "none": "none"}
-    return Setting(name, draft=kinds.get(draft, draft)).reduced()
+    return Setting(label.removesuffix(SPS), draft=_traced_as(draft)).reduced()
+
+
+def _traced_as(draft: str) -> str:
+    return TREE.name if draft == "eagle3-tree" else draft
 
 
 def check_replayable(
@@ -205,6 +207,8 @@ def replayed_speeds(
 ) -> pd.DataFrame:
     """`speed_errors` of a benchmark's own live runs, on the sets whose prompts were all traced.
 
+    Methods whose draft was not traced are left out.
+
     Args:
         rows: `bench_rows` of the live runs.
         decoded: set of each prompt that was decoded live, by prompt_id.
@@ -215,14 +219,15 @@ def replayed_speeds(
     Returns:
         Empty where no set was traced whole.
     """
-    keep = trace.prompts["prompt_id"].isin(decoded.index).to_numpy()
-    if not keep.any():
-        return pd.DataFrame(columns=["set", "policy", "live", "replayed", "error"])
-    some = some_prompts(trace, keep)
-    settings = method_settings(methods)
-    played = bench_rows(replayed_steps(some, settings, profile), list(settings))
+    keep = trace.prompts["prompt_id"].isin(decoded.index)
     counts = decoded.value_counts()
-    whole = some.prompts["set"].value_counts().reindex(counts.index) == counts
+    whole = trace.prompts.loc[keep, "set"].value_counts().reindex(counts.index) == counts
+    if not whole.any():
+        return pd.DataFrame(columns=["set", "policy", "live", "replayed", "error"])
+    some = some_prompts(trace, keep.to_numpy())
+    known = methods["draft"].map(_traced_as).isin(["none", *trace.drafts])
+    settings = method_settings(methods[known])
+    played = bench_rows(replayed_steps(some, settings, profile), list(settings))
     names = set(whole.index[whole]) | ({ALL} if whole.all() else set())
     return speed_errors(rows, played[played["set"].isin(names)])
 

@@ -83,8 +83,10 @@ def write_outcome(
         rows = pd.concat([rows, more], ignore_index=True)
         gammas = best_gammas(trace, profile)
         shares = raced_shares(trace, methods, profile)
-        decoded = run.table("prompts").drop_duplicates("prompt_id").set_index("prompt_id")["set"]
-        speeds = replayed_speeds(run.table("rows"), decoded, trace, methods, profile)
+        if _decoded_alike(trace, about.get("config") or {}):
+            prompts = run.table("prompts").drop_duplicates("prompt_id")
+            decoded = prompts.set_index("prompt_id")["set"]
+            speeds = replayed_speeds(run.table("rows"), decoded, trace, methods, profile)
     model = str(metrics["model"])
     made = {"table1": table1(rows, model), "table2": table2(rows, model)}
     made["table3"] = table3(gammas, model)
@@ -95,17 +97,25 @@ def write_outcome(
     made |= shares
     if len(speeds):
         made["replayed_speeds"] = speeds
-        run.update_metrics(replay_speedup_error=largest_errors(speeds))
     for name, table in made.items():
         run.write_table(name, table)
     run.update_metrics(
         **{name: made[name].to_dict("records") for name in ("table1", "table2", "table3")},
         **{name: _rows(table) for name, table in made.items() if name.startswith("oracle_share")},
+        replay_speedup_error=largest_errors(speeds) if len(speeds) else None,
     )
     parts = _parts(run, metrics, made)
     title = f"{model}: every policy on the same prompts"
     write_text(run.path / "report.md", _markdown(title, _setup(metrics, about), parts))
     write_text(run.path / "report.html", _html(title, _setup(metrics, about), parts, rows))
+
+
+def _decoded_alike(trace: Traced, config: dict[str, Any]) -> bool:
+    """Whether the trace's decoding is the benchmark's: dtype, budget, probe and drafts."""
+    mine = {"probe": config.get("probe"), **(config.get("drafts") or {})}
+    same = all(digest == mine.get(kind) for kind, digest in trace.digests.items() if digest)
+    setup = (config.get("dtype"), config.get("new_tokens"))
+    return same and (trace.dtype, trace.max_new_tokens) == setup
 
 
 def _setup(metrics: dict[str, Any], about: dict[str, Any]) -> str:

@@ -67,18 +67,20 @@ def completed(
     return prompt + generate(lens, prompt, max_new_tokens=max_new_tokens).ids, len(prompt)
 
 
-def decoded_text(run: Run, prompt_id: str, *, model: str) -> tuple[list[int], int]:
+def decoded_text(
+    run: Run, prompt_id: str, *, model: str, policy: str | None = None
+) -> tuple[list[int], int]:
     """Token ids of a text that a run has decoded, and how many of them are the prompt.
-
-    Greedy texts do not depend on the policy, so the first one of that prompt is taken.
 
     Args:
         run: a decoded run, say the demo's: one with a table `tokens`.
         prompt_id: of the prompt.
         model: fingerprint of the model that is to explain it.
+        policy: whose text; None: any, as greedy texts in float32 are all the same.
 
     Raises:
-        SwitchSDError: a run without decoded texts or of another model, no such prompt.
+        SwitchSDError: a run without decoded texts or of another model, no such prompt or policy,
+            texts that differ where no policy is named.
     """
     made_by = run.manifest().get("model")
     if not isinstance(made_by, dict) or made_by.get("fingerprint") != model:
@@ -90,8 +92,18 @@ def decoded_text(run: Run, prompt_id: str, *, model: str) -> tuple[list[int], in
     if rows.empty:
         known = ", ".join(tokens["prompt_id"].unique()[:12])
         raise SwitchSDError(f"{run.path} has no prompt {prompt_id}; it has {known}")
-    rows = rows[rows["policy"] == rows["policy"].iloc[0]].sort_values("position")
-    return rows["id"].astype(int).tolist(), int((rows["path"] == "prompt").sum())
+    rows = rows.sort_values("position")
+    texts = {str(name): mine["id"].astype(int).tolist() for name, mine in rows.groupby("policy")}
+    if policy is None and any(text != next(iter(texts.values())) for text in texts.values()):
+        raise SwitchSDError(
+            f"the policies' texts of {prompt_id} differ in {run.path}: say whose with --policy, "
+            f"{', '.join(texts)}"
+        )
+    if policy is not None and policy not in texts:
+        raise SwitchSDError(f"{run.path} has {prompt_id} by {', '.join(texts)}, not by {policy}")
+    name = next(iter(texts)) if policy is None else policy
+    mine = rows[rows["policy"] == name]
+    return texts[name], int((mine["path"] == "prompt").sum())
 
 
 def run_explain(

@@ -147,13 +147,17 @@ def collect(
         for finder, run in ((finder, run) for finder in item.finders for run in complete):
             try:
                 found = finder(run)
-                caption = "" if found is None else f"{item.title} {setting_of(run)}; {found.says}."
-            except (SwitchSDError, LookupError, ValueError, TypeError) as error:
-                said = str(error) if isinstance(error, SwitchSDError) else repr(error)
-                problems(f"{name} cannot be made from {run.path}: {said}")
-                continue
-            if found is not None:
-                made[name] = Made(found, caption, run.path)
+                if found is None:
+                    continue
+                caption = f"{item.title} {setting_of(run)}; {found.says}."
+                each = Made(found, caption, run.path)
+                each.draw(item)  # what cannot be drawn is told before anything is written
+            except SwitchSDError as error:
+                problems(f"{name} cannot be made from {run.path}: {error}")
+            except (LookupError, ValueError, TypeError, ArithmeticError, AttributeError) as error:
+                problems(f"{name} cannot be made from {run.path}: {error!r}")
+            else:
+                made[name] = each
                 break
     return made
 

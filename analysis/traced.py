@@ -38,6 +38,8 @@ class Traced:
         tau: threshold of the probe whose scores are in; None if the trace does not say.
         draft_vocab_size: of the EAGLE-3 head; None if the trace does not say.
         digests: of the probe ("probe") and the drafts ("eagle3", "sps"), as far as it says.
+        dtype: it was decoded in; None if it does not say.
+        max_new_tokens: its budget; None if it does not say.
 
     Raises:
         SwitchSDError: no prompts, missing columns, or prompts whose rows are not all there.
@@ -50,6 +52,8 @@ class Traced:
     tau: float | None = None
     draft_vocab_size: int | None = None
     digests: dict[str, str | None] = field(default_factory=dict)
+    dtype: str | None = None
+    max_new_tokens: int | None = None
     _kept: dict[Hashable, tuple[Any, tuple]] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -96,6 +100,8 @@ class Traced:
             digests={
                 name: (about[name] or {}).get("digest") for name in ("probe", "eagle3", "sps")
             },
+            dtype=about["dtype"],
+            max_new_tokens=about["max_new_tokens"],
         )
 
     @cached_property
@@ -218,4 +224,6 @@ def some_prompts(trace: Traced, keep: Bool[np.ndarray, " prompt"]) -> Traced:
         trace.tau,
         trace.draft_vocab_size,
         trace.digests,
+        trace.dtype,
+        trace.max_new_tokens,
     )

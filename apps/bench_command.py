@@ -147,6 +147,9 @@ def _tables(run: Path, model: str, trace: Path | None, costs: LatencyProfile | N
     manifest = done.manifest()
     if (manifest.get("command"), manifest.get("state")) != (COMMAND, "complete"):
         raise SwitchSDError(f"{run} is no finished run of `switchsd bench`")
+    if costs is not None:
+        metrics = done.metrics()
+        costs.check_setup(metrics["dtype"], metrics["threads"])
     lens = load_lens(model, "cpu", "float32")
     write_outcome(done, trace=_traced(trace, lens), profile=costs, tokenizer=lens.tokenizer)
     _show(done)
@@ -179,8 +182,7 @@ def _check(
     if beside:
         keys = [key for key in metrics if key.startswith(("replay_", "trace_cost"))]
         found = {key: metrics[key] for key in keys}
-        if bench.has_table("replayed_speeds") and "replay_speedup_error" in found:
-            # the benchmark's own is of more prompts, in its own dtype
+        if "replay_speedup_error" in found:  # the benchmark's own is in its dtype, of its prompts
             found["replay_speedup_error_float32"] = found.pop("replay_speedup_error")
         bench.update_metrics(**found)
     agreement = metrics["replay_equals_live"]

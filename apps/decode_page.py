@@ -16,6 +16,7 @@ from ..analysis.tables import decoding_table, policy_name, to_html
 from ..analysis.token_charts import HeatRow
 from ..analysis.token_view import legend_html
 from ..errors import SwitchSDError
+from ..probing.default_model import DEFAULT_MODEL
 from ..runs import Run
 from .url_state import (
     address_number,
@@ -123,8 +124,9 @@ def _draw(
     )
     choice_to_address(choice)
     put_in_address("tau", None if view["tau"] is None else f"{view['tau']:.2f}")
-    if data is not None and choice.token is not None:
-        _how_to_explain(folder, run, prompt_id, choice.token)
+    first = int(data.probe.get("label_offset", 0)) if data is not None and data.probe else None
+    if first is not None and choice.token is not None and choice.token >= first:
+        _how_to_explain(folder, run, policy, prompt_id, choice.token)
     with st.container(horizontal=True):
         table_downloads("tokens", text.tokens)
         table_downloads("steps", text.steps)
@@ -204,18 +206,27 @@ def _headline(data: DecodeData, policy: str) -> None:
         column.metric(name, row[name], help=words)
 
 
-def _how_to_explain(folder: Path, run: Run, prompt_id: str, token: int) -> None:
+def _how_to_explain(folder: Path, run: Run, policy: str, prompt_id: str, token: int) -> None:
     st.caption(f"Which heads and source tokens made the score at token {token}:")
     st.code(
         f"switchsd explain --of {quote(str(run.path))} --prompt-id {quote(prompt_id)} "
-        f"--token {token} --run {quote(str(folder / 'explain-prompt'))}",
+        f"--policy {policy} --token {token} --run {quote(str(folder / 'explain-prompt'))}"
+        + _same_model(run),
         language="bash",
     )
     st.caption("It takes some seconds; then choose its run on the page Explain.")
 
 
-def _own_probe(run: Run) -> bool:
-    return (run.path / "probe").is_dir()
+def _same_model(run: Run) -> str:
+    """Options for the run's model and dtype, where they are not the commands' own."""
+    config = run.manifest().get("config")
+    said = config if isinstance(config, dict) else {}
+    usual = {"model": DEFAULT_MODEL, "dtype": "float32"}
+    return "".join(
+        f" --{name} {quote(str(said[name]))}"
+        for name, value in usual.items()
+        if said.get(name, value) != value
+    )
 
 
 def _how_to_trace(folder: Path, run: Run) -> None:
@@ -225,8 +236,10 @@ def _how_to_trace(folder: Path, run: Run) -> None:
             "accepted. With one of this prompt and model beside this run there is a slider for τ "
             "here, and what it would cost. Make one with"
         )
-        probe = " --probe " + quote(str(run.path / "probe")) if _own_probe(run) else ""
-        st.code(HOW_TO_TRACE.format(folder=folder) + probe, language="bash")
+        own = run.path / "probe"
+        probe = f" --probe {quote(str(own))}" if own.is_dir() else ""
+        command = HOW_TO_TRACE.format(folder=folder) + probe + _same_model(run)
+        st.code(command, language="bash")
 
 
 def _tables(data: DecodeData, policy: str, prompt_id: str) -> None:

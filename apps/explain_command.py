@@ -31,6 +31,9 @@ def explain_command(
     prompt_id: Annotated[
         str | None, typer.Option(help="With --of: which prompt, as in HumanEval/1.")
     ] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="With --of: whose text, where they differ.")
+    ] = None,
     token: Annotated[
         int | None,
         typer.Option(help="Position to explain; the copy token with the highest score if none."),
@@ -83,7 +86,7 @@ def explain_command(
     if of is None:
         ids, n_prompt = completed(lens, text, max_new_tokens=max_new_tokens, raw=raw)
     else:
-        ids, n_prompt = decoded_text(Run(of), str(prompt_id), model=lens.fingerprint)
+        ids, n_prompt = decoded_text(Run(of), str(prompt_id), model=lens.fingerprint, policy=policy)
     done, found = run_explain(
         lens, found_probe, ids, n_prompt, run, token=token, head=wanted, top=top, n=n
     )

@@ -24,7 +24,7 @@ class ExplainConfig:
         steering_prompts: prompts steered.
         doses: in standard deviations of the site.
         random_directions: controls of each dose.
-        data_dir: folder of the benchmarks; the usual places if empty.
+        data_dir: folder of the benchmarks; `$SWITCHSD_DATA` if empty.
         seed: of training prompts, draws and intervals.
     """
 

@@ -29,7 +29,7 @@ from .url_state import (
     remembered_choice,
     said_in_words,
 )
-from .viewer_data import RunEntry, open_run
+from .viewer_data import RunEntry, content_key, open_run
 from .viewer_downloads import show_figure, show_table
 from .viewer_panel import panel
 
@@ -52,8 +52,9 @@ def explain_page(folder: Path, run: Run, entries: Sequence[RunEntry]) -> None:
         raise SwitchSDError(f"{run.path.name} has no tables to show yet; let the run finish")
     if run.has_table("head_scores"):
         _heads(run)
+    drawn = ("head_scores", *_LINKED) if run.has_table("head_scores") else ()
     for name in others:
-        if name != "head_scores" and name not in _LINKED:
+        if name not in drawn:
             with st.expander(name.replace("_", " ").capitalize()), said_in_words():
                 show_table(name, run.table(name))
 
@@ -96,10 +97,12 @@ def _prompt(run: Run) -> None:
 
 
 def _text(run: Run, tokens: pd.DataFrame, explained: int) -> None:
-    key = f"explain:{run.path.name}"
+    key = f"explain:{content_key(run)}"  # a run made anew under the same name begins anew
     if key not in st.session_state:
-        wanted = address_number("explained", 0, len(tokens) - 1)
+        first = "explain:seen" not in st.session_state  # later the address is another text's
+        wanted = address_number("explained", 0, len(tokens) - 1) if first else None
         st.session_state[key] = Choice(token=explained if wanted is None else int(wanted))
+        st.session_state["explain:seen"] = True
     path = np.where(tokens["in_prompt"], "prompt", np.where(tokens["copied"], "copy", "plain"))
     shown = tokens.assign(step=-1, path=path)
     choice: Choice = st.session_state[key]

@@ -37,7 +37,7 @@ def study_command(
     draws: Annotated[int, typer.Option(help="Sets of random heads at the headline number.")] = 6,
     pairs: Annotated[int, typer.Option(help="Prompts patched.")] = 20,
     steering_prompts: Annotated[int, typer.Option(help="Prompts steered.")] = 24,
-    data_dir: Annotated[str, typer.Option(help="Folder of the benchmarks; the usual places.")] = "",
+    data_dir: Annotated[str, typer.Option(help="Folder of the benchmarks; SWITCHSD_DATA.")] = "",
     seed: Annotated[int, typer.Option(help="Of training prompts, draws and intervals.")] = 0,
 ) -> None:
     """Head scores, attribution, ablation, patching, steering, and the matched study, into RUN."""

@@ -29,7 +29,7 @@ GivenTokens = Annotated[int, typer.Option(help="Tokens of WikiText and of Constr
 NaturalText = Annotated[
     str, typer.Option(help="WikiText raw file or hub dataset; the one beside the benchmarks.")
 ]
-DataDir = Annotated[str, typer.Option(help="Folder of the benchmarks; the usual places.")]
+DataDir = Annotated[str, typer.Option(help="Folder of the benchmarks; SWITCHSD_DATA.")]
 Seed = Annotated[int, typer.Option(help="Of prompts, splits, sampling and intervals.")]
 
 

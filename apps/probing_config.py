@@ -18,7 +18,7 @@ class LabConfig:
         eval_tokens: budget of each of their completions.
         given_tokens: tokens of natural text and of ConstructedCopy.
         natural_text: WikiText file or hub dataset; the file beside the benchmarks if empty.
-        data_dir: folder of the benchmarks; the usual places if empty.
+        data_dir: folder of the benchmarks; `$SWITCHSD_DATA` if empty.
         seed: of prompts, splits, sampling and intervals.
     """
 

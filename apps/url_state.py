@@ -32,7 +32,7 @@ def said_in_words() -> Iterator[None]:
     except Exception as error:
         logging.getLogger(__name__).exception("a page could not be drawn")
         said = f"{type(error).__name__}: {error}"
-        st.error(f"This run's tables are not what this page expects ({literal(said)}).")
+        st.error(f"This could not be drawn ({literal(said)}); the log says where it failed.")
 
 
 def remembered_choice(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..analysis.cost import LatencyProfile
     from ..analysis.traced import Traced
 
-HOW_TO_TRACE = "switchsd trace --sets humaneval --run {folder}/trace"
+HOW_TO_TRACE = "switchsd trace --sets humaneval --run {folder}/trace-demo"
 
 _PROMPTS = ("prompt_id", "set", "ids", "n_prompt")
 _importing = threading.Lock()

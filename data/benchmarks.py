@@ -120,7 +120,7 @@ BENCHMARKS: dict[str, Reader] = {
     "mtbench": _named_file("mtbench.jsonl"),
     "mt_redundant": _named_file("mt_redundant.jsonl"),
 }
-"""Name → reader, which takes the data folder (None: look in the usual places)."""
+"""Name → reader, which takes the data folder (None: `$SWITCHSD_DATA`)."""
 
 
 def _jsonl(path: Path) -> Iterator[Prompt]:

@@ -232,3 +232,10 @@ def test_the_default_model_explains_a_prompt(lens: Lens, tmp_path: Path) -> None
         decoded_text(decoded, "q", model=lens.fingerprint)
     with pytest.raises(SwitchSDError, match="another model"):
         decoded_text(decoded, "p", model="other")
+    with pytest.raises(SwitchSDError, match="by switchsd, not by pld"):
+        decoded_text(decoded, "p", model=lens.fingerprint, policy="pld")
+    other = rows.assign(policy="pld", id=rows["id"].where(rows["position"] < len(ids) - 1, 7))
+    decoded.write_table("tokens", pd.concat([rows, other]))
+    with pytest.raises(SwitchSDError, match=r"differ .* say whose with --policy"):
+        decoded_text(decoded, "p", model=lens.fingerprint)
+    assert decoded_text(decoded, "p", model=lens.fingerprint, policy="pld")[0][-1] == 7

@@ -68,13 +68,19 @@ def run_box(app: AppTest) -> Any:
     return next(box for box in app.sidebar.selectbox if box.label == "Run")
 
 
+def assert_drawn(app: AppTest) -> None:
+    """Nothing went wrong that was not foreseen: a page says in words what is wrong with a run."""
+    assert not app.exception
+    assert "could not be drawn" not in words(app.error)
+
+
 def words(elements: Iterable[Any]) -> str:
     return "\n".join(element.value for element in elements).replace("\\", "")
 
 
 def test_no_run_says_how_to_make_one(tmp_path: Path, opened: Opener) -> None:
     app = opened(tmp_path / "nothing")
-    assert not app.exception
+    assert_drawn(app)
     assert "No run yet" in words(app.title)
     assert app.code[0].value == "make demo"
     assert str(tmp_path / "nothing") in words(app.markdown)
@@ -83,7 +89,7 @@ def test_no_run_says_how_to_make_one(tmp_path: Path, opened: Opener) -> None:
 def test_a_good_run_shows_tokens_histogram_and_numbers(tmp_path: Path, opened: Opener) -> None:
     run = make_run(tmp_path)
     app = opened(tmp_path)
-    assert not app.exception
+    assert_drawn(app)
     assert not app.error
     tokens = run.table("tokens").query("policy == 'switchsd' and prompt_id == 'HumanEval/0'")
     assert tokens_html(app).count("data-tip=") == len(tokens)
@@ -107,7 +113,7 @@ def test_choices_go_to_the_address_and_come_from_it(tmp_path: Path, opened: Open
     assert app.query_params["policy"] == "pld"
     run_box(app).set_value("newer").run()
     assert app.query_params["run"] == "newer"
-    assert not app.exception
+    assert_drawn(app)
 
 
 def test_what_is_chosen_in_the_text_comes_from_the_address(tmp_path: Path, opened: Opener) -> None:
@@ -120,7 +126,7 @@ def test_what_is_chosen_in_the_text_comes_from_the_address(tmp_path: Path, opene
     assert "accepted 0, 3; tokens 30 to 50" in parts["filter"]
     assert panel(app)["chosen"] == token["position"]
     app = opened(tmp_path, token="-5", lengths="x", span="3", tau="7")
-    assert not app.exception
+    assert_drawn(app)
     assert panel(app)["chosen"] is None
 
 
@@ -132,7 +138,7 @@ def test_a_threshold_is_replayed_from_a_trace_and_priced(tmp_path: Path, opened:
     assert "as recorded" in panel(app)["parts"]["tau"]
     assert "EAGLE-3" in panel(app)["parts"]["heat"]
     moved = opened(tmp_path, run="demo", tau="0.80")
-    assert not moved.exception
+    assert_drawn(moved)
     assert not moved.error
     parts = panel(moved)["parts"]
     assert panel(moved)["tau"] == 0.8
@@ -176,11 +182,11 @@ def test_a_trace_of_another_text_or_model_is_not_taken(tmp_path: Path, opened: O
 def test_a_trace_is_a_page_of_its_own(tmp_path: Path, opened: Opener) -> None:
     make_trace(tmp_path, make_run(tmp_path))
     app = opened(tmp_path, run="trace", prompt="HumanEval/2")
-    assert not app.exception
+    assert_drawn(app)
     assert "replayed" in panel(app)["parts"]["tau"]
     (tmp_path / "trace" / "positions" / "0002.parquet").write_bytes(b"PAR1half")
     app = opened(tmp_path, run="demo", prompt="HumanEval/2", tau="0.3")
-    assert not app.exception
+    assert_drawn(app)
     assert "is damaged" in words(app.error)
 
 
@@ -189,26 +195,26 @@ def test_every_page_has_an_empty_a_good_and_a_damaged_state(
     tmp_path: Path, opened: Opener, page: str
 ) -> None:
     app = opened(tmp_path / "nothing", page=page)
-    assert not app.exception
+    assert_drawn(app)
     assert "No run yet" in words(app.title)
     assert app.code[0].value.startswith(("make demo", "switchsd "))
     run = make_run(tmp_path)
     explained(tmp_path)
     app = opened(tmp_path, page=page)
-    assert not app.exception
+    assert_drawn(app)
     assert not app.error
     assert app.get("plotly_chart") or app.get("bidi_component")
     assert app.query_params["page"] == page
     for path in (*run.path.glob("*.parquet"), *(tmp_path / "explain").glob("*.parquet")):
         path.write_bytes(path.read_bytes()[:150])
     app = opened(tmp_path, page=page)
-    assert not app.exception
+    assert_drawn(app)
     assert "damaged" in words(app.error)
 
 
-def explained(folder: Path) -> None:
-    """A run of `switchsd explain` over six tokens."""
-    run = Run.start(folder / "explain", command="explain", config={})
+def explained(folder: Path, name: str = "explain") -> Run:
+    """A run of `switchsd explain` over six tokens, of which it explains the fifth."""
+    run = Run.start(folder / name, command="explain", config={})
     tokens = pd.DataFrame({"position": range(6), "id": range(6), "text": list("abcabc")})
     run.write_table(
         "tokens",
@@ -224,6 +230,7 @@ def explained(folder: Path) -> None:
     run.write_table("sources", pd.DataFrame(sources))
     run.update_metrics(token=4, read=2, logit=0.2, copy_source=1)
     run.finish()
+    return run
 
 
 def test_a_run_stays_chosen_while_pages_are_switched(tmp_path: Path, opened: Opener) -> None:
@@ -233,7 +240,7 @@ def test_a_run_stays_chosen_while_pages_are_switched(tmp_path: Path, opened: Ope
     app = opened(tmp_path, run="one")
     for page in ("Explain", "Bench", "Decode"):
         app.sidebar.radio[0].set_value(page).run()
-        assert not app.exception
+        assert_drawn(app)
         assert not app.warning
     assert run_box(app).value == "one"
 
@@ -245,10 +252,30 @@ def test_a_chosen_token_comes_with_the_command_that_explains_it(
     (run.path / "probe").mkdir()
     app = opened(tmp_path, prompt="HumanEval/1", token="12")
     said = next(code.value for code in app.code if "switchsd explain" in code.value)
-    assert f"--of {run.path} --prompt-id HumanEval/1 --token 12" in said
+    assert f"--of {run.path} --prompt-id HumanEval/1 --policy switchsd --token 12" in said
+    assert "--model" not in said
     traced = next(code.value for code in app.code if "switchsd trace" in code.value)
     assert traced.endswith(f"--probe {run.path / 'probe'}")
-    assert not any("switchsd explain" in code.value for code in opened(tmp_path).code)
+    for token in ({}, {"token": "1"}):  # none chosen; one that the probe does not answer for
+        app = opened(tmp_path, prompt="HumanEval/1", **token)
+        assert not any("switchsd explain" in code.value for code in app.code)
+    run.describe(config={"model": "org/other", "dtype": "bfloat16"})
+    app = opened(tmp_path, prompt="HumanEval/1", token="12")
+    said = next(code.value for code in app.code if "switchsd explain" in code.value)
+    assert said.endswith("--model org/other --dtype bfloat16")
+
+
+def test_explain_begins_at_the_token_of_each_run(tmp_path: Path, opened: Opener) -> None:
+    explained(tmp_path)
+    other = explained(tmp_path, "other")
+    other.update_metrics(token=3, read=1)
+    app = opened(tmp_path, page="Explain", run="explain")
+    assert app.query_params["explained"] == "4"
+    run_box(app).set_value("other").run()
+    assert app.query_params["explained"] == "3"
+    assert not any("make another one" in info.value for info in app.info)
+    linked = opened(tmp_path, page="Explain", run="explain", explained="5")
+    assert linked.query_params["explained"] == "5"
 
 
 def test_a_study_of_heads_is_drawn_whole(tmp_path: Path, opened: Opener) -> None:
@@ -263,7 +290,7 @@ def test_a_study_of_heads_is_drawn_whole(tmp_path: Path, opened: Opener) -> None
     run.write_table("ablation", pd.DataFrame({"heads": ["none"], "auroc": [0.7]}))
     run.finish()
     app = opened(tmp_path, page="Explain")
-    assert not app.exception
+    assert_drawn(app)
     assert not app.error
     assert any("auroc" in frame.value for frame in app.dataframe)
 
@@ -275,10 +302,10 @@ def test_tables_that_no_check_foresaw_are_said_in_words(tmp_path: Path, opened: 
     study.update_metrics(token=None)
     app = opened(tmp_path, page="Explain")
     assert not app.exception
-    assert "not what this page expects" in words(app.error)
+    assert "could not be drawn" in words(app.error)
     run.write_table("copy_yield", run.table("copy_yield").drop(columns="prompt_id"))
     app = opened(tmp_path, page="Acceptance")
-    assert not app.exception
+    assert_drawn(app)
     assert "copy_yield table lacks prompt_id" in words(app.error)
 
 
@@ -295,11 +322,11 @@ def test_bench_compares_two_runs(tmp_path: Path, opened: Opener) -> None:
 
 def test_the_live_form_says_what_is_wrong_with_a_prompt(tmp_path: Path, opened: Opener) -> None:
     app = opened(tmp_path, mode="live")
-    assert not app.exception
+    assert_drawn(app)
     app.text_area[0].set_value("   ").run()
     next(button for button in app.button if button.label == "Decode").click().run()
     assert "the prompt is empty" in words(app.error)
-    assert not app.exception
+    assert_drawn(app)
 
 
 def test_a_run_of_an_older_version_is_told_from_a_damaged_one(
@@ -321,7 +348,7 @@ def test_an_address_with_no_such_run_is_said_and_stays_inside(
     make_run(tmp_path / "runs")
     make_run(tmp_path)
     app = opened(tmp_path / "runs", run=name)
-    assert not app.exception
+    assert_drawn(app)
     assert f"no run called {name}" in words(app.warning)
     assert app.query_params["run"] == "demo"
 
@@ -330,7 +357,7 @@ def test_hostile_texts_are_shown_and_not_read(tmp_path: Path, opened: Opener) ->
     make_run(tmp_path, texts=TEXTS, n_tokens=40)
     app = opened(tmp_path)
     page = tokens_html(app)
-    assert not app.exception
+    assert_drawn(app)
     assert "<script" not in page_html(app)
     assert "<b>" not in page
     for shown in ("&lt;b&gt;", "$x$", "_a_", "<i>⇥</i>\t", "<i>↵</i>\n", "🙂"):
@@ -416,10 +443,10 @@ def test_a_damaged_run_is_told_in_words_and_the_app_stays_up(
     broken = make_run(tmp_path, "broken")
     spoil(broken.path)
     app = opened(tmp_path, run="broken")
-    assert not app.exception
+    assert_drawn(app)
     assert said in words(app.error)
     run_box(app).set_value("good").run()
-    assert not app.exception
+    assert_drawn(app)
     assert not app.error
     assert "data-tip=" in page_html(app)
 
@@ -453,7 +480,7 @@ def test_a_wrong_argument_is_told_in_words(
     monkeypatch.setattr(sys, "argv", [str(VIEWER), "--rnus", str(tmp_path)])
     app = AppTest.from_file(str(VIEWER), default_timeout=30).run()
     assert "unknown argument '--rnus'" in words(app.error)
-    assert not app.exception
+    assert_drawn(app)
 
 
 def test_the_folder_comes_from_argument_then_environment_then_here() -> None:
