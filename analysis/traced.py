@@ -100,8 +100,8 @@ class Traced:
             digests={
                 name: (about[name] or {}).get("digest") for name in ("probe", "eagle3", "sps")
             },
-            dtype=about["dtype"],
-            max_new_tokens=about["max_new_tokens"],
+            dtype=about.get("dtype"),
+            max_new_tokens=about.get("max_new_tokens"),
         )
 
     @cached_property

@@ -250,6 +250,7 @@ def test_a_chosen_token_comes_with_the_command_that_explains_it(
 ) -> None:
     run = make_run(tmp_path)
     (run.path / "probe").mkdir()
+    run.update_metrics(probe={**run.metrics()["probe"], "label_offset": 2})
     app = opened(tmp_path, prompt="HumanEval/1", token="12")
     said = next(code.value for code in app.code if "switchsd explain" in code.value)
     assert f"--of {run.path} --prompt-id HumanEval/1 --policy switchsd --token 12" in said
