@@ -52,7 +52,7 @@ def write_outcome(
 
     Writes the tables table1, table2, table3, those of `raced_shares`, replayed_speeds (the live
     speedups beside those that replay predicts), repetitions and repetition_examples (all but the
-    first two of a trace) as Parquet, the tables, shares and `replay_speedup_error` also into
+    first two of a trace) as Parquet, the tables, shares and `replay_speedup_error_bench` also into
     `metrics.json`, and all into the reports.
 
     Args:
@@ -102,7 +102,7 @@ def write_outcome(
     run.update_metrics(
         **{name: made[name].to_dict("records") for name in ("table1", "table2", "table3")},
         **{name: _rows(table) for name, table in made.items() if name.startswith("oracle_share")},
-        replay_speedup_error=largest_errors(speeds) if len(speeds) else None,
+        replay_speedup_error_bench=largest_errors(speeds) if len(speeds) else None,
     )
     parts = _parts(run, metrics, made)
     title = f"{model}: every policy on the same prompts"
