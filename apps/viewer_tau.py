@@ -142,7 +142,7 @@ def _usable(folder: Path, trace: Traced) -> LatencyProfile | None:
     from ..analysis.replay_setting import Setting
     from ..analysis.replayed_text import sums_of
 
-    profile = profile_of(folder, trace.fingerprint)
+    profile = profile_of(folder, trace.fingerprint, trace.dtype)
     try:
         sums_of(trace, Setting(GATED), profile)
     except SwitchSDError:

@@ -96,8 +96,8 @@ def texts_of(ids: Sequence[int], model: str, known: pd.DataFrame | None = None) 
     return [words.get(token, f"⟨{token}⟩") for token in ids]
 
 
-def profile_of(folder: Path, fingerprint: str) -> LatencyProfile | None:
-    """The first latency profile in the folder of runs that fits the model."""
+def profile_of(folder: Path, fingerprint: str, dtype: str | None = None) -> LatencyProfile | None:
+    """The first latency profile in the folder of runs that fits the model and its dtype."""
     from ..analysis.cost import LatencyProfile
 
     for path in _profiles(folder):
@@ -108,7 +108,8 @@ def profile_of(folder: Path, fingerprint: str) -> LatencyProfile | None:
             profile.check(fingerprint)
         except SwitchSDError:  # another model's, or damaged: the next will do
             continue
-        return profile
+        if dtype is None or profile.about.get("dtype", dtype) == dtype:
+            return profile
     return None
 
 

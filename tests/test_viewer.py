@@ -168,6 +168,17 @@ def test_without_a_trace_or_profile_the_page_says_how_to_make_one(
     assert "speed over vanilla" not in parts["predicted"]
 
 
+def test_a_profile_of_another_dtype_prices_nothing(tmp_path: Path, opened: Opener) -> None:
+    trace = make_trace(tmp_path, make_run(tmp_path))
+    trace.describe(config={**trace.manifest()["config"], "dtype": "float32"})
+    profile = json.loads((tmp_path / "profile.json").read_text())
+    for dtype, priced in (("float32", True), ("bfloat16", False)):
+        about = {**profile["about"], "dtype": dtype}
+        write_json(tmp_path / "profile.json", {**profile, "about": about})
+        parts = panel(opened(tmp_path, run="demo", tau="0.5"))["parts"]
+        assert ("speed over vanilla" in parts["predicted"]) == priced
+
+
 def test_a_trace_of_another_text_or_model_is_not_taken(tmp_path: Path, opened: Opener) -> None:
     make_trace(tmp_path, make_run(tmp_path / "other", n_tokens=90, seed=3, texts=("a", "b", "c")))
     run = make_run(tmp_path)
