@@ -30,7 +30,7 @@ test test-all: export HF_HUB_OFFLINE = 1
 test test-all: export OMP_NUM_THREADS = 1
 
 test: setup lint types  ## every check that CI runs
-	$(BIN)/python -m pytest -m "not slow and not timed" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not slow and not timed" -n 2 --dist loadfile --no-loadscope-reorder
 	$(BIN)/python -m pytest -m "not slow and timed"
 
 test-all: test  ## the slow exhaustive checks too
