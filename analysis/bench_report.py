@@ -216,18 +216,21 @@ def _rows(shares: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _wide_shares(shares: pd.DataFrame) -> pd.DataFrame:
-    wide = shares.pivot(index="policy", columns="set", values="share")
-    wide = wide.loc[list(dict.fromkeys(shares["policy"])), list(dict.fromkeys(shares["set"]))]
-    return wide.map(_shown).reset_index()
+    return _wide(shares.assign(share=shares["share"].map(_shown)), "share")
+
+
+def _wide(table: pd.DataFrame, values: str) -> pd.DataFrame:
+    """A row a policy and a column a set, both in the order in which they first occur."""
+    wide = table.pivot(index="policy", columns="set", values=values)
+    order = list(dict.fromkeys(table["policy"])), list(dict.fromkeys(table["set"]))
+    return wide.loc[order].reset_index()
 
 
 def _wide_errors(speeds: pd.DataFrame) -> pd.DataFrame:
     said = [
         f"{row.live:.2f} / {row.replayed:.2f} ({row.error:+.1%})" for row in speeds.itertuples()
     ]
-    wide = speeds.assign(said=said).pivot(index="policy", columns="set", values="said")
-    wide = wide.loc[list(dict.fromkeys(speeds["policy"])), list(dict.fromkeys(speeds["set"]))]
-    return wide.reset_index()
+    return _wide(speeds.assign(said=said), "said")
 
 
 def _rates(rates: pd.DataFrame) -> pd.DataFrame:

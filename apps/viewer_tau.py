@@ -63,9 +63,11 @@ def at_tau(
     about += other_probe(data, traced_probe)
     if laid.profile is None:
         about += f" For speeds measure what steps cost: {HOW_TO_PROFILE.format(folder=folder)}"
-    back = f'<button data-go="tau:{own}">back to {own:.2f}</button>' if tau != own else ""
+    back = ""
     if data is not None:
         back = '<button data-go="tau:recorded">back to the text as recorded</button>'
+    elif tau != own:
+        back = f'<button data-go="tau:{own}">back to {own:.2f}</button>'
     return text, {
         "legend": legend_html(tau, wants=True),
         "tau": f"<span>{tau:.2f}, replayed</span>{back}",
