@@ -19,7 +19,7 @@ from .draft_options import (
     open_draft_model,
     open_head,
 )
-from .options import DEFAULT, Device, Model, load_lens
+from .options import DEFAULT, Device, Model, load_lens, say_left_out
 
 if TYPE_CHECKING:
     from ..analysis.bench_methods import Methods
@@ -209,6 +209,7 @@ def _drafts_and_probe(
     from .generate_command import find_probe
 
     folders = draft_folders(lens, eagle3, sps)
+    say_left_out(lens, folders, ("eagle3", "sps"))
     drafts = Drafts(
         head=open_head(lens, folders.get("eagle3")),
         model=open_draft_model(lens, folders.get("sps")),

@@ -19,7 +19,7 @@ from .draft_options import (
     open_head,
     tree_shape,
 )
-from .options import DEFAULT, Device, Model, load_lens
+from .options import DEFAULT, Device, Model, load_lens, say_left_out
 
 
 def eval_command(
@@ -52,6 +52,7 @@ def eval_command(
     )  # refused before the model loads
     lens = load_lens(model, device, native_dtype(device) if dtype == "auto" else dtype)
     folders = draft_folders(lens, eagle3, sps)
+    say_left_out(lens, folders, ("eagle3", "sps"))
     drafts = Drafts(
         head=open_head(lens, folders.get("eagle3")),
         model=open_draft_model(lens, folders.get("sps")),

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import SwitchSDError
-from .console import errors
-from .options import load_lens
 
 if TYPE_CHECKING:
     from ..decoding.drafters.eagle3_head import Eagle3Head
@@ -65,30 +63,29 @@ def draft_digest(folder: Path) -> str:
 
 
 def open_head(lens: Lens, folder: Path | None) -> Eagle3Head | None:
-    """The EAGLE-3 head in a folder; without one None, and said."""
+    """The EAGLE-3 head in a folder; without one None."""
     from ..decoding.drafters.eagle3_checkpoint import load_head
 
     if folder is None:
-        _left_out(lens, "eagle3")
         return None
     return load_head(folder, lens)
 
 
 def open_draft_model(lens: Lens, folder: Path | None) -> Lens | None:
-    """The draft model in a folder (any model that loads will do); without one None, and said.
+    """The draft model in a folder (any model that loads will do); without one None.
 
     Raises:
         SwitchSDError: a damaged draft, one for another target, or an EAGLE-3 head.
     """
     from ..decoding.neural import read_draft
     from ..probing.lens import Lens
+    from ..probing.loading import load_quietly
 
     if folder is None:
-        _left_out(lens, "sps")
         return None
     draft: Any = read_draft(folder, lens)
     if draft is None:
-        draft = load_lens(str(folder), str(lens.device), lens.dtype)
+        draft = load_quietly(str(folder), str(lens.device), lens.dtype)
         draft.digest = draft_digest(folder)
     if not isinstance(draft, Lens):
         raise SwitchSDError(f"{folder} holds an EAGLE-3 head: name it with --eagle3")
@@ -108,7 +105,3 @@ def tree_shape(text: str) -> TreeShape:
     except ValueError as error:
         raise SwitchSDError(f"--tree {text}: give total/depth/top_k, as in 20/4/4") from error
     return TreeShape(total, depth, top_k)
-
-
-def _left_out(lens: Lens, kind: str) -> None:
-    errors.print(f"no {kind} draft for {lens.name}: it is left out", soft_wrap=True)

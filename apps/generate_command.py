@@ -149,6 +149,7 @@ def find_drafter(
 ) -> Drafter | None:
     """The policy's neural path: the draft that is named, else the shipped one; none for "none"."""
     from ..decoding.neural import neural_drafter, read_draft
+    from ..probing.loading import load_quietly
 
     if draft == "none":
         return None
@@ -156,6 +157,6 @@ def find_drafter(
     if draft is not None:
         named = read_draft(Path(draft), lens)
         if named is None:
-            named = load_lens(draft, str(lens.device), lens.dtype)
+            named = load_quietly(draft, str(lens.device), lens.dtype)
             named.digest = draft_digest(Path(draft))
     return neural_drafter(policy, lens, draft=named, gamma=gamma)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated, Any
 
 import typer
@@ -19,17 +18,16 @@ Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16.")]
 
 
 def load_lens(model: str, device: str, dtype: str, backend: Any = "live") -> Any:
-    """The model as a `Lens`; progress bars and warnings of its libraries stay silent."""
-    import warnings
+    """The model as a `Lens`, with a spinner in place of its libraries' chatter."""
+    from ..probing.loading import load_quietly
 
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    from transformers.utils import logging
-
-    from ..probing.loading import load
-
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    warnings.filterwarnings("ignore", module="transformers")
     # the first load of the embedded model converts it, about 20 s; later ones take 3
     with errors.status(f"loading {model}"):
-        return load(model, backend=backend, device=device, dtype=dtype)
+        return load_quietly(model, device, dtype, backend)
+
+
+def say_left_out(lens: Any, folders: dict[str, Any], kinds: tuple[str, ...]) -> None:
+    """Name the kinds of draft that were neither given nor are shipped for the model."""
+    for kind in kinds:
+        if folders.get(kind) is None:
+            errors.print(f"no {kind} draft for {lens.name}: it is left out", soft_wrap=True)

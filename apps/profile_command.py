@@ -21,7 +21,7 @@ from .draft_options import (
     open_head,
     tree_shape,
 )
-from .options import DEFAULT, Device, Dtype, Model, load_lens
+from .options import DEFAULT, Device, Dtype, Model, load_lens, say_left_out
 
 if TYPE_CHECKING:
     from ..decoding.drafters import Drafter
@@ -54,7 +54,9 @@ def profile_command(
     found = find_probe(lens, probe, required=False)
     if found is None:
         errors.print(f"no probe for {lens.name}: the gate is left out", soft_wrap=True)
-    drafters = _drafters(lens, draft_folders(lens, eagle3, sps), shapes)
+    folders = draft_folders(lens, eagle3, sps)
+    say_left_out(lens, folders, ("eagle3", "sps"))
+    drafters = _drafters(lens, folders, shapes)
     with progress_bars() as progress:
         profile = measure_profile(lens, drafters, found, plan, progress=progress)
     profile.save(out)

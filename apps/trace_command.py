@@ -19,7 +19,7 @@ from .draft_options import (
     open_head,
     tree_shape,
 )
-from .options import DEFAULT, Device, Dtype, Model, load_lens
+from .options import DEFAULT, Device, Dtype, Model, load_lens, say_left_out
 
 
 def trace_command(
@@ -52,12 +52,12 @@ def trace_command(
         settings = TraceSettings(max_new_tokens, trees=tuple(tree_shape(text) for text in tree))
     lens = load_lens(model, device, dtype)
     folders = draft_folders(lens, eagle3, sps)
-    for kind, unwanted in (("eagle3", no_eagle3), ("sps", no_sps)):
-        if unwanted:
-            folders.pop(kind, None)
+    unwanted = {kind for kind, no in (("eagle3", no_eagle3), ("sps", no_sps)) if no}
+    say_left_out(lens, folders, tuple(kind for kind in ("eagle3", "sps") if kind not in unwanted))
+    folders = {kind: folder for kind, folder in folders.items() if kind not in unwanted}
     drafts = Drafts(
-        head=None if no_eagle3 else open_head(lens, folders.get("eagle3")),
-        model=None if no_sps else open_draft_model(lens, folders.get("sps")),
+        head=open_head(lens, folders.get("eagle3")),
+        model=open_draft_model(lens, folders.get("sps")),
         files=draft_digests(folders),
     )
     found = None if no_probe else find_probe(lens, probe, required=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -85,6 +86,21 @@ def wrap(
     lens = Lens(name or hf_model.config._name_or_path or "model", hf_model, tokenizer, backend)
     _self_check(lens)
     return lens
+
+
+def load_quietly(
+    model: str, device: str, dtype: str, backend: Literal["live", "bridge"] = "live"
+) -> Lens:
+    """`load`, with the progress bars and warnings of its libraries switched off for good."""
+    import warnings
+
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    warnings.filterwarnings("ignore", module="transformers")
+    return load(model, backend=backend, device=device, dtype=dtype)
 
 
 @contextmanager
