@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from .decoding.engine import generate as generate
     from .decoding.policies import Options as Options
     from .decoding.policies import build_policy as build_policy
-    from .decoding.sampling import Sampling as Sampling
+    from .decoding.step.sampling import Sampling as Sampling
     from .errors import SwitchSDError as SwitchSDError
     from .probing.copy_probe import CopyProbe as CopyProbe
     from .probing.lens import Lens as Lens
@@ -19,12 +19,12 @@ __version__ = "0.1.0"
 __getattr__, __all__ = lazy_names(
     __name__,
     {
-        "errors": ["SwitchSDError"],
-        "probing.lens": ["Lens"],
-        "probing.loading": ["load", "wrap"],
-        "probing.copy_probe": ["CopyProbe"],
         "decoding.engine": ["generate"],
         "decoding.policies": ["Options", "build_policy"],
-        "decoding.sampling": ["Sampling"],
+        "decoding.step.sampling": ["Sampling"],
+        "errors": ["SwitchSDError"],
+        "probing.copy_probe": ["CopyProbe"],
+        "probing.lens": ["Lens"],
+        "probing.loading": ["load", "wrap"],
     },
 )

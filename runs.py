@@ -265,3 +265,12 @@ def _finite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def require(frame: pd.DataFrame, what: str, *columns: str) -> None:
+    """Raise `SwitchSDError` unless `frame` has rows and these columns."""
+    missing = [name for name in columns if name not in frame.columns]
+    if missing:
+        raise SwitchSDError(f"the {what} table lacks {', '.join(missing)}; make the run again")
+    if frame.empty:
+        raise SwitchSDError(f"the {what} table has no rows; make the run again")

@@ -14,21 +14,18 @@ from typing import Annotated
 import typer
 
 from ..errors import SwitchSDError
-from .bench_command import bench_command
-from .claims_command import claims_command
-from .console import console, errors, progress_bars
-from .data_commands import data_app
-from .draft_commands import draft_app
-from .explain_command import explain_app
-from .explain_study_command import study_command
-from .figures_command import figures_command
-from .gate_commands import gate_app
-from .generate_command import generate_command
-from .options import DEFAULT, Device, Dtype, Model, load_lens
-from .probe_commands import probe_app
-from .profile_command import profile_command
-from .replay_command import replay_command
-from .trace_command import trace_command
+from .commands.bench import bench_command
+from .commands.console import console, errors, progress_bars
+from .commands.data import data_app
+from .commands.draft import draft_app
+from .commands.explain import explain_app, study_command
+from .commands.gate import gate_app
+from .commands.generate import generate_command
+from .commands.options import DEFAULT, Device, Dtype, Model, load_lens
+from .commands.paper import claims_command, figures_command
+from .commands.probe import probe_app
+from .commands.replay import replay_command
+from .commands.trace import profile_command, trace_command
 
 _INTERRUPTED = 130
 
@@ -57,8 +54,8 @@ def demo(
     problems: Annotated[int, typer.Option(help="HumanEval problems to decode.")] = 12,
 ) -> None:
     """The main job: label, probe, gate and decode on one model, with a report."""
-    from ..analysis.tables import decoding_table, to_markdown
-    from .demo import DemoConfig, run_demo
+    from ..analysis.bench.demo import DemoConfig, run_demo
+    from ..analysis.pages.tables import decoding_table, to_markdown
 
     with progress_bars() as progress:
         done = run_demo(
@@ -106,9 +103,9 @@ def exactness(
     quick: Annotated[bool, typer.Option("--slice", help="A few prompts and samples only.")] = False,
 ) -> None:
     """Check that every policy is lossless on a model: greedy, sampled, and the KV cache."""
-    from ..analysis.exactness_suite import BENCHMARKS, FULL, SLICE, is_exact, run_exactness
+    from ..decoding.exactness.suite import BENCHMARKS, FULL, SLICE, is_exact, run_exactness
     from ..probing.loading import load
-    from .generate_command import find_probe
+    from ..probing.shipped import find_probe
 
     lens = load_lens(model, device, dtype)
     found = find_probe(lens, probe, required=True)
@@ -148,7 +145,7 @@ def microbench(
     dtype: Dtype = "float32",
 ) -> None:
     """Measure the live hook, the context index, the loop, and PLD beside transformers' own."""
-    from .microbench import run_microbench
+    from ..analysis.cost.microbench import run_microbench
 
     with progress_bars() as progress:
         done = run_microbench(load_lens(model, device, dtype), run, progress=progress)

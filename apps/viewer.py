@@ -35,9 +35,9 @@ def main() -> None:
         st.caption("When does a language model copy from its context, and what does knowing save?")
         # the browser fetches what components need while pandas is imported below
         st.components.v2.component("switchsd_nothing", html="<span></span>")(key="nothing")
-    from switchsd.apps.url_state import said_in_words
-    from switchsd.apps.viewer_data import runs_folder
-    from switchsd.apps.viewer_pages import show
+    from switchsd.apps.screens.router import show
+    from switchsd.apps.view.address import said_in_words
+    from switchsd.apps.view.run_data import runs_folder
 
     with said_in_words():
         show(runs_folder(sys.argv[1:], os.environ))

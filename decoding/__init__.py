@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from .policies import Options as Options
     from .policies import Policy as Policy
     from .policies import build_policy as build_policy
-    from .sampling import Sampling as Sampling
-    from .trace import Step as Step
-    from .trace import Trace as Trace
-    from .tree import DraftTree as DraftTree
+    from .step.sampling import Sampling as Sampling
+    from .step.trace import Step as Step
+    from .step.trace import Trace as Trace
+    from .step.tree import DraftTree as DraftTree
 
 __getattr__, __all__ = lazy_names(
     __name__,
     {
         "engine": ["Decoding", "Generation", "Token", "generate", "generate_batch", "stream"],
         "policies": ["POLICIES", "Options", "Policy", "build_policy"],
-        "sampling": ["Sampling"],
-        "trace": ["Step", "Trace"],
-        "tree": ["DraftTree"],
+        "step.sampling": ["Sampling"],
+        "step.trace": ["Step", "Trace"],
+        "step.tree": ["DraftTree"],
     },
 )

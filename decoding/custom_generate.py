@@ -23,7 +23,7 @@ from ..probing.lens import Lens
 from ..probing.loading import wrap
 from .engine import Decoding
 from .policies import Options, Policy, build_policy
-from .sampling import Sampling
+from .step.sampling import Sampling
 
 _OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
 

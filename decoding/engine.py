@@ -18,13 +18,13 @@ from torch import Tensor
 
 from ..errors import SwitchSDError
 from ..probing.lens import Lens
-from .gates import Outcome
+from .gates.gate import Outcome
 from .policies import Options, Policy, build_policy
-from .sampling import Processor, Sampling
-from .stops import Stops
-from .trace import Step, Trace
-from .tree import DraftTree
-from .verify import Accepted, verify_greedy, verify_sampled
+from .step.sampling import Processor, Sampling
+from .step.stops import Stops
+from .step.trace import Step, Trace
+from .step.tree import DraftTree
+from .step.verify import Accepted, verify_greedy, verify_sampled
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,15 @@ from pathlib import Path
 
 from ..errors import SwitchSDError
 from ..probing.lens import Lens
-from .drafters import Drafter
 from .drafters.draft_card import read_card
 from .drafters.draft_checkpoint import load_draft
 from .drafters.draft_model import DraftModel
-from .drafters.eagle3 import Eagle3, TreeShape
-from .drafters.eagle3_checkpoint import load_head
-from .drafters.eagle3_head import Eagle3Head
+from .drafters.drafter import Drafter
+from .eagle3.checkpoint import load_head
+from .eagle3.drafter import Eagle3, TreeShape
+from .eagle3.head import Eagle3Head
 from .policies import POLICIES
-from .shipped import SHIPPED, has_shipped_head, shipped_draft, shipped_head
-from .shipped_fit import shipped_tree
+from .shipped import SHIPPED, has_shipped_head, shipped_draft, shipped_head, shipped_tree
 
 GAMMA_EAGLE3, GAMMA_SPS = 5, 4
 GAMMA_MOST = 10

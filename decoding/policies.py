@@ -10,15 +10,15 @@ import torch
 
 from ..errors import SwitchSDError
 from ..probing.copy_probe import CopyProbe
-from .bandits import Exp3Gate, UcbGate
-from .cost_aware import CostAwareFit, CostAwareGate
-from .drafters import Drafter
 from .drafters.copy import Copier, FirstCopier, Lookup, RecentCopier
+from .drafters.drafter import Drafter
 from .drafters.identity import draft_identity
 from .drafters.suffix import SuffixCopier
-from .gates import CopyGate, Gate, NeuralGate, Observation, Path, ProbeGate
-from .shipped_fit import shipped_fit
-from .tree import DraftTree
+from .gates.bandits import Exp3Gate, UcbGate
+from .gates.cost_aware import CostAwareFit, CostAwareGate
+from .gates.gate import CopyGate, Gate, NeuralGate, Observation, Path, ProbeGate
+from .shipped import shipped_fit
+from .step.tree import DraftTree
 
 
 @dataclass(frozen=True)

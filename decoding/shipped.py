@@ -9,8 +9,10 @@ from ..probing.lens import Lens
 from .drafters.draft_card import CARD, Kind, read_card, weights_of
 from .drafters.draft_card import weights_digest as weights_digest
 from .drafters.draft_checkpoint import load_draft
-from .drafters.eagle3_checkpoint import load_head
-from .drafters.eagle3_head import Eagle3Head
+from .eagle3.checkpoint import load_head
+from .eagle3.head import Eagle3Head
+from .gates.cost_aware import CostAwareFit, how_to_fit
+from .step.tree_shape import TreeShape
 
 SHIPPED = Path(__file__).parent / "shipped"
 """<model>/eagle3 and <model>/sps, each with a `draft.json` beside the weights."""
@@ -68,3 +70,36 @@ def _found(lens: Lens, kind: Kind, folder: Path) -> Path:
             f"{kind} --model {lens.name}` and name its folder with --draft"
         )
     return found
+
+
+def shipped_tree(fingerprint: str, *, folder: Path = SHIPPED) -> TreeShape | None:
+    """The tree that a model's EAGLE-3 head drafts under cost-aware; None if no fit is for a tree.
+
+    Where chain and tree are fitted both, the tree is served.
+    """
+    for path in sorted(folder.glob("*/cost-aware/tree_*.json")):
+        fit = CostAwareFit.load(path)
+        if fit.model == fingerprint:
+            return TreeShape.parse(fit.kind)
+    return None
+
+
+def shipped_fit(fingerprint: str, kind: str | None, *, folder: Path = SHIPPED) -> CostAwareFit:
+    """The fit shipped for a model and a kind of draft.
+
+    Args:
+        fingerprint: of the target.
+        kind: eagle3, sps, a tree's name, or None for none.
+        folder: where the fits lie.
+
+    Raises:
+        SwitchSDError: none was shipped; it says how to make one.
+    """
+    for path in sorted(folder.glob(f"*/cost-aware/{kind or 'none'}.json")):
+        fit = CostAwareFit.load(path)
+        if fit.model == fingerprint:
+            return fit
+    raise SwitchSDError(
+        f"no fit of cost-aware is shipped for the model {fingerprint[:8]} with the draft "
+        f"{kind or 'none'}: {how_to_fit(kind)}"
+    )

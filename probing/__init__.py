@@ -5,27 +5,27 @@ from typing import TYPE_CHECKING
 from ..lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .completions import build_corpus as build_corpus
-    from .completions import complete as complete
+    from .activations.store import ActivationStore as ActivationStore
+    from .activations.store import open_store as open_store
     from .copy_probe import CopyProbe as CopyProbe
-    from .dataset import label_table as label_table
-    from .dataset import probe_data as probe_data
+    from .corpora.completions import build_corpus as build_corpus
+    from .corpora.completions import complete as complete
+    from .corpora.token_table import label_table as label_table
     from .lens import Lens as Lens
     from .loading import load as load
     from .loading import wrap as wrap
-    from .store import ActivationStore as ActivationStore
-    from .store import open_store as open_store
-    from .sweep import evaluate as evaluate
+    from .training.sweep import evaluate as evaluate
+    from .training.sweep import probe_data as probe_data
 
 __getattr__, __all__ = lazy_names(
     __name__,
     {
-        "completions": ["build_corpus", "complete"],
+        "corpora.completions": ["build_corpus", "complete"],
         "copy_probe": ["CopyProbe"],
-        "dataset": ["label_table", "probe_data"],
+        "corpora.token_table": ["label_table"],
+        "training.sweep": ["probe_data", "evaluate"],
         "lens": ["Lens"],
         "loading": ["load", "wrap"],
-        "store": ["ActivationStore", "open_store"],
-        "sweep": ["evaluate"],
+        "activations.store": ["ActivationStore", "open_store"],
     },
 )

@@ -16,6 +16,7 @@ from .default_model import DEFAULT_MODEL, default_model_folder
 from .lens import Lens
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
 _SELF_CHECK_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.05, "float16": 0.02}
 
 
@@ -164,3 +165,19 @@ def _load_failure(model: str, folder: str, error: Exception) -> str:
         )
     again = "delete the folder and run again" if model == DEFAULT_MODEL else "get its files again"
     return f"cannot load {folder}: {reason}. If its files are damaged, {again}"
+
+
+def native_dtype(device: str) -> str:
+    """bfloat16 where the processor multiplies it natively, else float32.
+
+    On a CPU that is AVX-512 BF16 or AMX on x86 (torch reports them), the BF16 extension on ARM; on
+    a GPU what torch says of it.
+    """
+    import torch
+
+    if device.startswith("cuda"):
+        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    able = torch.cpu.get_capabilities() if device == "cpu" else {}
+    return (
+        "bfloat16" if any(able.get(f) for f in ("avx512_bf16", "amx_bf16", "bf16")) else "float32"
+    )

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import SwitchSDError
 from ..runs import read_json
 from .copy_probe import CopyProbe
 from .lens import Lens
+
+if TYPE_CHECKING:
+    from .copy_probe import CopyProbe
+    from .lens import Lens
 
 SHIPPED = Path(__file__).parent / "shipped"
 """One folder a model, each with `probe.json` and `probe.safetensors`."""
@@ -42,3 +47,15 @@ def _find(lens: Lens, folder: Path) -> Path | None:
         if read_json(about).get("fingerprint") == lens.fingerprint:
             return about.parent
     return None
+
+
+def find_probe(lens: Lens, folder: Path | None, *, required: bool) -> CopyProbe | None:
+    """The probe in `folder`, else the one shipped for this model.
+
+    Without either: an error that says how to train one if it is required, else None.
+    """
+    from .copy_probe import CopyProbe
+
+    if folder is not None:
+        return CopyProbe.load(folder, lens)
+    return shipped_probe(lens) if required or has_shipped_probe(lens) else None

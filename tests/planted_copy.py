@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from switchsd.analysis.copy_texts import CopyTexts, copy_texts
+from switchsd.analysis.causal.copy_texts import CopyTexts, copy_texts
 from switchsd.probing.copy_probe import CopyProbe
 from switchsd.probing.lens import Lens
 from switchsd.probing.loading import wrap

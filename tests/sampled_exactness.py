@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from switchsd.decoding.engine import generate
 from switchsd.decoding.policies import Policy
-from switchsd.decoding.sampling import Processor, Sampling
+from switchsd.decoding.step.sampling import Processor, Sampling
 from switchsd.probing.lens import Lens
 
 Outputs = dict[tuple[int, ...], float]

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from switchsd.probing.partition import assign_parts, parts_of
-from switchsd.probing.probing_set import ProbingSet
-from switchsd.probing.store import StoreKey, create_or_resume, open_store
-from switchsd.probing.token_table import GATE_LAG, token_table
+from switchsd.probing.activations.store import StoreKey, create_or_resume, open_store
+from switchsd.probing.corpora.partition import assign_parts, parts_of
+from switchsd.probing.corpora.token_table import GATE_LAG, token_table
+from switchsd.probing.training.probing_set import ProbingSet
 
 WIDTH = 12
 SITES = ("blocks.0.hook_attn_out", "blocks.1.hook_attn_out", "blocks.1.hook_resid_mid")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from switchsd.analysis.exactness_fit import random_fit
 from switchsd.decoding.drafters.draft_model import DraftModel
-from switchsd.decoding.drafters.eagle3 import Eagle3, TreeShape
-from switchsd.decoding.drafters.eagle3_head import random_head
+from switchsd.decoding.eagle3.drafter import Eagle3, TreeShape
+from switchsd.decoding.eagle3.head import random_head
+from switchsd.decoding.exactness.random_fit import random_fit
 from switchsd.decoding.policies import Options, Policy, build_policy
-from switchsd.decoding.sampling import Sampling
+from switchsd.decoding.step.sampling import Sampling
 from switchsd.probing.copy_probe import CopyProbe
 from switchsd.probing.lens import Lens
 

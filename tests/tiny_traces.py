@@ -12,18 +12,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from switchsd.analysis.cost import LatencyProfile
-from switchsd.analysis.counterfactual import GAMMA, Text, positions_table
-from switchsd.analysis.latency_surface import Surface
-from switchsd.analysis.trace_run import positions_file
-from switchsd.analysis.traced import Traced
-from switchsd.decoding.drafters import Drafter
+from switchsd.analysis.cost.profile import LatencyProfile
+from switchsd.analysis.cost.surface import Surface
+from switchsd.analysis.traces.columns import GAMMA, Text, positions_table
+from switchsd.analysis.traces.trace import Traced, positions_file
 from switchsd.decoding.drafters.draft_model import DraftModel
-from switchsd.decoding.drafters.eagle3 import Eagle3, TreeShape
-from switchsd.decoding.drafters.eagle3_head import Eagle3Head
+from switchsd.decoding.drafters.drafter import Drafter
+from switchsd.decoding.eagle3.drafter import Eagle3, TreeShape
+from switchsd.decoding.eagle3.head import Eagle3Head
 from switchsd.decoding.engine import generate
-from switchsd.decoding.sampling import Sampling
-from switchsd.decoding.verify import verify_greedy
+from switchsd.decoding.step.sampling import Sampling
+from switchsd.decoding.step.verify import verify_greedy
 from switchsd.probing.copy_probe import CopyProbe
 from switchsd.probing.lens import Lens
 from switchsd.runs import Run, write_parquet

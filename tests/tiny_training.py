@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pandas as pd
 import torch
-from switchsd.decoding.drafters.eagle3_head import Eagle3Head, fused_sites
-from switchsd.decoding.training.eagle3 import (
+from switchsd.decoding.eagle3.head import Eagle3Head, fused_sites
+from switchsd.decoding.training.eagle3_task import (
     Eagle3Recipe,
     Eagle3Task,
     frequent_tokens,
     warm_head,
 )
 from switchsd.decoding.training.features import TextFeatures
-from switchsd.probing.capture import capture
+from switchsd.probing.activations.capture import capture
 from switchsd.probing.lens import Lens
 
 RECIPE = Eagle3Recipe(draft_vocab_size=26, steps=4, kept=1.0)

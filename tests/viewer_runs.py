@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from demo_run import TAU
-from switchsd.analysis.counterfactual import GAMMA, Text, positions_table
-from switchsd.analysis.traced import Traced
+from switchsd.analysis.traces.columns import GAMMA, Text, positions_table
+from switchsd.analysis.traces.trace import Traced
 from switchsd.runs import Run
 from tiny_traces import profile_for, written
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from ...data.context_index import Candidate, ContextIndex
 from ...errors import SwitchSDError
-from ..tree import DraftTree
+from ..step.tree import DraftTree
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from torch import Tensor
 from ...errors import SwitchSDError
 from ...probing.lens import Lens
 from ...probing.loading import wrap
-from ..sampling import Processor, Sampling
-from ..tree import DraftTree
-from ..verify import draw
+from ..step.sampling import Processor, Sampling
+from ..step.tree import DraftTree
+from ..step.verify import draw
 
 
 class DraftModel:

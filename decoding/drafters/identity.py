@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from . import Drafter
+from ..eagle3.drafter import Eagle3
 from .draft_model import DraftModel
-from .eagle3 import Eagle3
+from .drafter import Drafter
 
 
 def draft_identity(drafter: Drafter | None) -> tuple[str | None, str | None]:

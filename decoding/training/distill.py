@@ -12,7 +12,7 @@ import torch
 
 from ...data.chat import chat_ids
 from ...errors import SwitchSDError
-from ...probing.completions import build_corpus
+from ...probing.corpora.completions import build_corpus
 from ...probing.lens import Lens
 from ...progress import Progress, silent
 

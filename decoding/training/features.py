@@ -12,8 +12,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ...errors import SwitchSDError
+from ...probing.activations.store import ActivationStore
 from ...probing.lens import Lens
-from ...probing.store import ActivationStore
 
 _ROWS = 256  # unembedded at once: their logits stay in the processor's cache
 

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..drafters.eagle3_head import Eagle3Head
+from ..eagle3.head import Eagle3Head
 from .features import TextFeatures
 
 SHARPNESS = 20.0

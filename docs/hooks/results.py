@@ -60,7 +60,7 @@ def drafts() -> str:
 
 def throughput() -> str:
     """Tables 1 and 2 of the benchmark."""
-    from switchsd.analysis.paper_tables import by_set
+    from switchsd.analysis.paper.tables import by_set
 
     found = (_table(name) for name in ("table1", "table2"))
     parts = [_markdown(by_set(table)) for table in found if table is not None and len(table)]
@@ -85,7 +85,7 @@ def shown_shares(table: pd.DataFrame) -> pd.DataFrame:
 
 def claims() -> str:
     """The paper's claims, judged by the runs."""
-    from switchsd.analysis.claims import shown_claims
+    from switchsd.analysis.paper.claims import shown_claims
 
     table = _table("claims")
     if table is None:
@@ -130,6 +130,6 @@ def _cell(value: Any) -> str:
 
 
 def _markdown(table: pd.DataFrame) -> str:
-    from switchsd.analysis.tables import to_markdown
+    from switchsd.analysis.pages.tables import to_markdown
 
     return to_markdown(table)

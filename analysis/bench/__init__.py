@@ -1,0 +1,1 @@
+"""Policies raced live: rows, Table 1, checks against replay."""

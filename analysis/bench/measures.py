@@ -1,0 +1,294 @@
+"""Figures of a benchmark from its tables of steps, live or replayed. Pure functions.
+
+Speed is of decoding alone: tokens that steps emitted over the time of those steps, pooled over
+prompts. Accepted lengths leave out the bonus. Without loops means: steps that begin before the
+text's loop, of the tokens of a step that reaches into it only those before, of its time their
+share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ...data.labels import loop_start
+
+BASE = "vanilla"
+
+WITHOUT = "_without_loops"
+"""Ends the names of figures that leave loops out."""
+
+TIMES = ("draft", "verify", "lookup", "gate", "rest")
+"""Parts of a step's time; `<part>_ms` in the tables of steps."""
+
+ALL = "all"
+"""Stands for the sets together."""
+
+
+def bench_rows(steps: pd.DataFrame, order: Sequence[str]) -> pd.DataFrame:
+    """One row a set × method, the sets together first.
+
+    Args:
+        steps: set, prompt_id, policy, position, path, proposed, accepted, emitted, ms, loop
+            (`draft_measures.with_loops`), and `<part>_ms` where they were measured.
+        order: labels, vanilla among them.
+
+    Returns:
+        set, policy, n_prompts, loops (texts with one), and each of these with and
+        `_without_loops`: tokens_per_s (pooled), tokens_per_s_mean (of prompts), speedup over
+        vanilla with speedup_low and speedup_high (95 % over resampled prompts), steps, copy_share,
+        neural_share, plain_share (of steps), copy_accepted, neural_accepted, mean_accepted (per
+        drafted step), rejected_share (`rejected_ms`) and the share of each part of the time.
+    """
+    steps = _with_plain(steps)
+    tables = {"": steps, WITHOUT: before_loops(steps)}
+    speeds = {suffix: per_prompt(table) for suffix, table in tables.items()}
+    sets = list(dict.fromkeys(steps["set"]))
+    rows: list[dict[str, Any]] = []
+    for name in [ALL, *sets] if len(sets) > 1 else sets:
+        for policy in order:
+            mine = _of(steps, name, policy)
+            row = {"set": name, "policy": policy, **_texts(mine)}
+            for suffix, table in tables.items():
+                figures = _figures(_of(table, name, policy))
+                figures |= _speeds(_of(speeds[suffix], name), policy)
+                row |= {f"{key}{suffix}": value for key, value in figures.items()}
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def before_loops(steps: pd.DataFrame) -> pd.DataFrame:
+    """What of the steps lies before their text's loop; see the module's text."""
+    kept = steps[steps["position"] < steps["loop"]].copy()
+    inside = np.minimum(kept["emitted"], kept["loop"] - kept["position"])
+    for name in [column for column in kept if str(column).endswith("ms")]:
+        if name != "plain_ms":
+            kept[name] = kept[name] * inside / kept["emitted"]
+    kept["accepted"] = np.minimum(kept["accepted"], inside)
+    return kept.assign(emitted=inside)
+
+
+def per_prompt(steps: pd.DataFrame) -> pd.DataFrame:
+    """Tokens and decode time of each text, as `draft_measures.speed_ratio` takes them.
+
+    Returns:
+        set, prompt_id, policy, n_tokens, decode_s, tokens_per_s.
+    """
+    sums = steps.groupby(["set", "prompt_id", "policy"], sort=False)[["emitted", "ms"]].sum()
+    table = sums.rename(columns={"emitted": "n_tokens"}).assign(decode_s=sums["ms"] / 1e3)
+    speed = table["n_tokens"] / table["decode_s"]
+    return table.drop(columns="ms").assign(tokens_per_s=speed).reset_index()
+
+
+def run_rows(runs: pd.DataFrame) -> pd.DataFrame:
+    """What is known of whole texts, one row a set × method, the sets together first.
+
+    Args:
+        runs: `bench_race.Race.runs`.
+
+    Returns:
+        set, policy, prefill_s and draft_prefill_s (means over prompts), n_exact (texts that are
+        transformers' own).
+    """
+    sets = list(dict.fromkeys(runs["set"]))
+    rows = []
+    for name in [ALL, *sets] if len(sets) > 1 else sets:
+        for policy, mine in _of(runs, name).groupby("policy", sort=False):
+            means = mine[["prefill_s", "draft_prefill_s"]].mean().to_dict()
+            exact = int(mine["token_exact"].sum())
+            rows.append({"set": name, "policy": policy, **means, "n_exact": exact})
+    return pd.DataFrame(rows)
+
+
+def rejected_ms(steps: pd.DataFrame) -> pd.Series:
+    """Time lost on drafts of which nothing was accepted, of each step.
+
+    What such a step took beyond a plain step of vanilla on the same prompt, which would have
+    emitted the same one token; 0 for every other step.
+    """
+    vain = (steps["proposed"] > 0) & (steps["accepted"] == 0)
+    return (steps["ms"] - steps["plain_ms"]).clip(lower=0).where(vain, 0.0)
+
+
+def _with_plain(steps: pd.DataFrame) -> pd.DataFrame:
+    """With the mean time of vanilla's steps on the same prompt."""
+    plain = steps[steps["policy"] == BASE].groupby("prompt_id")["ms"].mean()
+    return steps.assign(plain_ms=steps["prompt_id"].map(plain))
+
+
+def _of(table: pd.DataFrame, name: str, policy: str | None = None) -> pd.DataFrame:
+    kept = table if name == ALL else table[table["set"] == name]
+    return kept if policy is None else kept[kept["policy"] == policy]
+
+
+def _texts(steps: pd.DataFrame) -> dict[str, int]:
+    last = steps.groupby("prompt_id").tail(1)
+    looped = last["loop"] < last["position"] + last["emitted"]
+    return {"n_prompts": len(last), "loops": int(looped.sum())}
+
+
+def _figures(steps: pd.DataFrame) -> dict[str, float]:
+    drafted, ms = steps["proposed"] > 0, steps["ms"].sum()
+    found: dict[str, float] = {"steps": len(steps), "plain_share": _mean(~drafted)}
+    for path in ("copy", "neural"):
+        mine = drafted & (steps["path"] == path)
+        found |= {f"{path}_share": _mean(mine), f"{path}_accepted": _mean(steps["accepted"][mine])}
+    found["mean_accepted"] = _mean(steps["accepted"][drafted])
+    found["rejected_share"] = rejected_ms(steps).sum() / ms if ms else np.nan
+    for part in TIMES:
+        taken = steps[f"{part}_ms"] if f"{part}_ms" in steps else pd.Series([np.nan])
+        known = ms > 0 and bool(taken.notna().all())
+        found[f"{part}_time_share"] = taken.sum() / ms if known else np.nan
+    return found
+
+
+def _speeds(prompts: pd.DataFrame, policy: str) -> dict[str, float]:
+    mine = prompts[prompts["policy"] == policy]
+    both = prompts[prompts["policy"].isin({policy, BASE})]
+    counts = both.groupby("prompt_id")["policy"].nunique()
+    shared = both[both["prompt_id"].map(counts) == len({policy, BASE})]
+    found = {
+        "tokens_per_s": mine["n_tokens"].sum() / mine["decode_s"].sum() if len(mine) else np.nan,
+        "tokens_per_s_mean": _mean(mine["tokens_per_s"]),
+    }
+    ratio = (np.nan,) * 3 if shared.empty else speed_ratio(shared, policy, BASE)
+    return found | dict(zip(("speedup", "speedup_low", "speedup_high"), ratio, strict=True))
+
+
+def _mean(values: pd.Series) -> float:
+    return float(values.mean()) if len(values) else float("nan")
+
+
+_RESAMPLES = 2000
+
+
+def with_loops(steps: pd.DataFrame, tokens: pd.DataFrame) -> pd.DataFrame:
+    """Steps with the position at which their text's loop starts (behind its end without one)."""
+    by = ["set", "prompt_id", "policy"]
+    starts = [
+        (
+            *key,
+            int((text["step"] < 0).sum())
+            + loop_start(text.loc[text["step"] >= 0, "id"].to_numpy()),
+        )
+        for key, text in tokens.sort_values("position").groupby(by, sort=False)
+    ]
+    return steps.merge(pd.DataFrame(starts, columns=[*by, "loop"]), on=by, how="left")
+
+
+def draft_rows(runs: pd.DataFrame, steps: pd.DataFrame, order: Sequence[str]) -> pd.DataFrame:
+    """One row a set × policy.
+
+    Args:
+        runs: `PromptRace.runs` of all prompts, with `set`.
+        steps: `with_loops`.
+        order: policies, vanilla among them.
+
+    Returns:
+        set, policy, mean_accepted (over every step that verified a draft), the same
+        without_loops (steps that begin before the loop, and of theirs the tokens before it),
+        tokens_per_s, speedup with the 95 % interval of resampled prompts, n_prompts and n_exact
+        (texts that are transformers' own).
+    """
+    rows = []
+    for name in runs["set"].unique():
+        for policy in order:
+            mine = runs[(runs["set"] == name) & (runs["policy"] == policy)]
+            drafted = _drafted(steps, name, policy)
+            before = drafted[drafted["position"] < drafted["loop"]]
+            counted = np.minimum(before["accepted"], before["loop"] - before["position"])
+            ratio = speed_ratio(runs[runs["set"] == name], policy, "vanilla")
+            rows.append(
+                {
+                    "set": name,
+                    "policy": policy,
+                    "mean_accepted": drafted["accepted"].mean(),
+                    "mean_accepted_without_loops": counted.mean(),
+                    "tokens_per_s": mine["n_tokens"].sum() / mine["decode_s"].sum(),
+                    "speedup": ratio[0],
+                    "speedup_low": ratio[1],
+                    "speedup_high": ratio[2],
+                    "n_prompts": len(mine),
+                    "n_exact": int(mine["token_exact"].sum()),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def accepted_per_position(steps: pd.DataFrame) -> pd.DataFrame:
+    """Share of neural drafts with at least `position` accepted tokens, by set and policy.
+
+    Copied drafts are left out. Returns: set, policy, position, share.
+    """
+    neural = steps[(steps["path"] == "neural") & (steps["proposed"] > 0)]
+    rows = [
+        {"set": name, "policy": policy, "position": k, "share": float((part >= k).mean())}
+        for (name, policy), part in neural.groupby(["set", "policy"], sort=False)["accepted"]
+        for k in range(1, max(1, int(part.max())) + 1)
+    ]
+    return pd.DataFrame(rows, columns=["set", "policy", "position", "share"])
+
+
+def over_eagle3(runs: pd.DataFrame) -> pd.DataFrame:
+    """SwitchSD's tokens/s over EAGLE-3's on each set, and the sets' mean; nothing without both.
+
+    Returns: set, ratio, low, high (95 % over resampled prompts; none for the mean).
+    """
+    rows: list[dict[str, Any]] = []
+    if {"switchsd", "eagle3"} <= set(runs["policy"]):
+        for name, part in runs.groupby("set", sort=False):
+            ratio, low, high = speed_ratio(part, "switchsd", "eagle3")
+            rows.append({"set": name, "ratio": ratio, "low": low, "high": high})
+        mean = float(np.mean([row["ratio"] for row in rows]))
+        rows.append({"set": "mean", "ratio": mean, "low": None, "high": None})
+    return pd.DataFrame(rows, columns=["set", "ratio", "low", "high"])
+
+
+def speed_ratio(runs: pd.DataFrame, policy: str, base: str) -> tuple[float, float, float]:
+    """Pooled tokens/s of one policy over another's, and its 95 % interval over prompts."""
+    wide = runs.pivot(index="prompt_id", columns="policy", values=["n_tokens", "decode_s"])
+    tokens, seconds = (
+        wide[value][[policy, base] if policy != base else [policy]].to_numpy(float)
+        for value in ("n_tokens", "decode_s")
+    )
+
+    def ratio(rows: np.ndarray) -> np.ndarray:
+        speed = tokens[rows].sum(axis=-2) / seconds[rows].sum(axis=-2)
+        return speed[..., 0] / speed[..., -1]
+
+    n = len(tokens)
+    drawn = ratio(np.random.default_rng(0).integers(0, n, (_RESAMPLES, n)))
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return float(ratio(np.arange(n))), float(low), float(high)
+
+
+def eval_table(rows: pd.DataFrame) -> pd.DataFrame:
+    """`draft_rows` for people."""
+
+    def number(value: float) -> str:
+        return "–" if pd.isna(value) else f"{value:.2f}"
+
+    return pd.DataFrame(
+        {
+            "set": rows["set"],
+            "policy": rows["policy"],
+            "γ": ["–" if pd.isna(gamma) else f"{gamma:.0f}" for gamma in rows["gamma"]],
+            "accepted": rows["mean_accepted"].map(number),
+            "without loops": rows["mean_accepted_without_loops"].map(number),
+            "tokens/s": rows["tokens_per_s"].map(lambda value: f"{value:.1f}"),
+            "speed over vanilla": [
+                f"{row.speedup:.2f}× ({row.speedup_low:.2f}–{row.speedup_high:.2f})"
+                for row in rows.itertuples()
+            ],
+            "prompts": rows["n_prompts"].astype(str),
+            "exact": rows["n_exact"].astype(str),
+        }
+    )
+
+
+def _drafted(steps: pd.DataFrame, name: str, policy: str) -> pd.DataFrame:
+    mine = steps[(steps["set"] == name) & (steps["policy"] == policy)]
+    return mine[mine["proposed"] > 0]

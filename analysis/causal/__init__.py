@@ -1,0 +1,1 @@
+"""What changes when a head, a position or a direction is changed."""

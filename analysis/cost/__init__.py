@@ -1,0 +1,1 @@
+"""What a forward pass, a draft and a probe take."""

@@ -1,0 +1,366 @@
+"""Figures of the causal tests: a table of the study in, a Plotly figure out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from ...errors import SwitchSDError
+from ...runs import require
+from . import causal as draw
+from .explain import head_map, kind_shares, score_against_share, waterfall
+from .probing import SERIES
+from .style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, figure
+
+REGIONS = ("source", "after_source", "copy", "reader", "elsewhere")
+
+MLP = -1
+
+FIGURE_NAMES = {
+    "probe_auroc": "probe AUROC",
+    "probe_auroc_given_match": "probe AUROC given a match",
+    "copy_probability": "probability of the copied token",
+    "accepted_copy_length": "accepted copy length",
+    "loss_elsewhere": "loss elsewhere (nats a token)",
+    "taken_up": "offered tokens taken up, of those the clean text has not",
+    "taken_up_probability": "probability of those offered tokens",
+    "kept": "offered tokens kept, of those the clean text has",
+    "kept_probability": "probability of those kept",
+}
+"""Columns as people write them."""
+
+HEAD_SETS = {
+    "induction": ("top induction heads", BLUE, "circle", "solid"),
+    "attribution": ("top attribution heads", VERMILLION, "square", "dash"),
+    "induction_below": ("top induction heads below the probe's site", SKY, "triangle-up", "solid"),
+    "random": ("random heads, induction layers", GREY, "diamond", "dot"),
+    "random_induction_below": ("random heads, their layers", PURPLE, "triangle-down", "dot"),
+    "random_attribution": ("random heads, attribution layers", ORANGE, "x", "dashdot"),
+}
+
+_REGION_COLOURS = dict(zip(REGIONS, (GREEN, SKY, ORANGE, BLUE, GREY), strict=True))
+
+_REGION_PATTERNS = dict(zip(REGIONS, ("", "/", ".", "x", "-"), strict=True))
+
+REGION_NAMES = {
+    "source": "earlier occurrence",
+    "after_source": "token copied from",
+    "copy": "copy so far",
+    "reader": "end of the copy",
+    "elsewhere": "elsewhere",
+}
+
+
+def ablation_curve(ablation: pd.DataFrame, name: str) -> go.Figure:
+    """One figure over the number of ablated heads, a series a kind of heads.
+
+    Args:
+        ablation: heads, k and the figure with `_low`, `_high`; a row `none` is the clean model.
+        name: which figure.
+    """
+    require(ablation, "ablation", "heads", "k", name, f"{name}_low", f"{name}_high")
+    drawn = figure("heads ablated", FIGURE_NAMES.get(name, name))
+    for kind, (label, colour, symbol, dash) in HEAD_SETS.items():
+        rows = ablation[ablation["heads"] == kind].sort_values("k")
+        if rows.empty:
+            continue
+        drawn.add_scatter(
+            x=rows["k"],
+            y=rows[name],
+            name=label,
+            mode="lines+markers",
+            line={"color": colour, "dash": dash, "width": 2},
+            marker={"color": colour, "symbol": symbol, "size": 9},
+            error_y=_bars(rows, name),
+            hovertemplate=f"{label}, %{{x}} heads: %{{y:.3f}}<extra></extra>",
+        )
+    clean = ablation[ablation["heads"] == "none"]
+    if len(clean):
+        drawn.add_hline(
+            y=float(clean[name].iloc[0]),
+            line={"color": GREY, "dash": "dash", "width": 1.5},
+            annotation={"text": "nothing ablated", "font": {"color": GREY}},
+        )
+    drawn.update_xaxes(type="log", tickvals=sorted(ablation.loc[ablation["k"] > 0, "k"].unique()))
+    return drawn
+
+
+def dose_response(steering: pd.DataFrame, name: str) -> go.Figure:
+    """One figure over the dose, a series a direction; the band is the interval.
+
+    Args:
+        steering: direction, dose and the figure with `_low`, `_high`.
+        name: which figure.
+    """
+    require(steering, "steering", "direction", "dose", name, f"{name}_low", f"{name}_high")
+    drawn = figure("dose (standard deviations of the site)", FIGURE_NAMES.get(name, name))
+    for place, direction in enumerate(steering["direction"].unique()):
+        rows = steering[steering["direction"] == direction].sort_values("dose")
+        colour, symbol, dash = SERIES[place % len(SERIES)]
+        draws = int(rows["draws"].max()) if "draws" in rows else 1
+        label = f"{direction}, mean of {draws}" if draws > 1 else str(direction)
+        drawn.add_scatter(
+            x=rows["dose"],
+            y=rows[name],
+            name=label,
+            mode="lines+markers",
+            line={"color": colour, "dash": dash, "width": 2},
+            marker={"color": colour, "symbol": symbol, "size": 9},
+            error_y=_bars(rows, name),
+            hovertemplate=f"{label}, dose %{{x}}: %{{y:.3f}}<extra></extra>",
+        )
+    drawn.add_vline(x=0, line={"color": GREY, "dash": "dot", "width": 1.5})
+    return drawn
+
+
+def patching_agreement(units: pd.DataFrame, target: str) -> go.Figure:
+    """Exact effect of each patched unit over its gradient estimate; on the line they are equal.
+
+    Args:
+        units: target, layer, head, position, region, gradient, exact.
+        target: `copy` or `probe`.
+    """
+    require(units, "patching_units", "target", "layer", "head", "region", "gradient", "exact")
+    rows = units[units["target"] == target]
+    if rows.empty:
+        raise SwitchSDError(f"nothing was patched for {target!r}; make the run again")
+    drawn = figure("effect by gradient (logits)", "effect by patching (logits)")
+    for region in REGIONS:
+        part = rows[rows["region"] == region]
+        if part.empty:
+            continue
+        drawn.add_scatter(
+            x=part["gradient"],
+            y=part["exact"],
+            name=REGION_NAMES[region],
+            mode="markers",
+            text=[component_name(*unit) for unit in zip(part["layer"], part["head"], strict=True)],
+            marker={
+                "color": _REGION_COLOURS[region],
+                "symbol": SERIES[REGIONS.index(region)][1],
+                "size": 7,
+                "opacity": 0.8,
+            },
+            hovertemplate="%{text}: gradient %{x:.2f}, exact %{y:.2f}<extra></extra>",
+        )
+    ends = [float(rows["gradient"].min()), float(rows["gradient"].max())]
+    drawn.add_scatter(
+        x=ends, y=ends, mode="lines", name="equal", line={"color": GREY, "dash": "dot"},
+        hoverinfo="skip",
+    )  # fmt: skip
+    return drawn
+
+
+def patching_regions(shares: pd.DataFrame, target: str, *, count: int = 20) -> go.Figure:
+    """The components that carry most of what the corruption took, by where they do it.
+
+    Args:
+        shares: `patching_study.component_shares`.
+        target: `copy` or `probe`.
+        count: components drawn.
+    """
+    columns = [f"at_{name}" for name in REGIONS]
+    require(shares, "patching", "target", "layer", "head", "share", *columns)
+    rows = shares[shares["target"] == target]
+    rows = rows.iloc[np.argsort(-rows["share"].abs().to_numpy(), kind="stable")[:count]]
+    rows = rows.sort_values("share", kind="stable")
+    names = [component_name(*unit) for unit in zip(rows["layer"], rows["head"], strict=True)]
+    drawn = figure("share of what the corruption took, by gradient", "")
+    for region, column in zip(REGIONS, columns, strict=True):
+        drawn.add_bar(
+            x=rows[column],
+            y=names,
+            orientation="h",
+            name=REGION_NAMES[region],
+            marker={
+                "color": _REGION_COLOURS[region],
+                "pattern": {"shape": _REGION_PATTERNS[region], "fillmode": "overlay"},
+            },
+            hovertemplate=f"%{{y}}, {REGION_NAMES[region]}: %{{x:.3f}}<extra></extra>",
+        )
+    drawn.update_layout(barmode="relative", height=140 + 22 * len(rows))
+    return drawn
+
+
+def matched_scores(matched: pd.DataFrame) -> go.Figure:
+    """AUROC of each score over all positions and within strata, where the surface says nothing."""
+    require(matched, "matched", "score", "auroc", "auroc_within", "auroc_within_low")
+    drawn = figure("AUROC: goes on to copy, or does not", "")
+    rows = matched.iloc[::-1]
+    for column, label, colour, symbol in (
+        ("auroc", "all positions with a match", GREY, "diamond-open"),
+        ("auroc_within", "matched positions", BLUE, "circle"),
+    ):
+        drawn.add_scatter(
+            x=rows[column],
+            y=rows["score"],
+            name=label,
+            mode="markers",
+            marker={"color": colour, "symbol": symbol, "size": 10, "line": {"width": 2}},
+            error_x=_bars(rows, column),
+            hovertemplate=f"%{{y}}, {label}: %{{x:.3f}}<extra></extra>",
+        )
+    drawn.add_vline(x=0.5, line={"color": GREY, "dash": "dot", "width": 1.5})
+    drawn.update_layout(height=160 + 40 * len(rows))
+    return drawn
+
+
+def matched_part_shares(parts: pd.DataFrame, *, count: int = 20) -> go.Figure:
+    """The parts that tell matched positions apart, with intervals; AUROC when hovered."""
+    require(parts, "matched_parts", "part", "kind", "share", "share_low", "share_high")
+    rows = parts.iloc[np.argsort(-parts["share"].abs().to_numpy(), kind="stable")[:count]]
+    rows = rows.sort_values("share", kind="stable")
+    drawn = figure("share of the probe's separation of matched positions", "")
+    drawn.add_scatter(
+        x=rows["share"],
+        y=rows["part"],
+        customdata=rows["auroc_within"],
+        mode="markers",
+        marker={
+            "color": [BLUE if kind == "head" else PURPLE for kind in rows["kind"]],
+            "symbol": ["circle" if kind == "head" else "square" for kind in rows["kind"]],
+            "size": 9,
+        },
+        error_x=_bars(rows, "share"),
+        hovertemplate="%{y}: %{x:.3f}, AUROC alone %{customdata:.3f}<extra></extra>",
+    )
+    drawn.add_vline(x=0, line={"color": GREY, "dash": "dot", "width": 1.5})
+    drawn.update_layout(showlegend=False, height=140 + 22 * len(rows))
+    return drawn
+
+
+def component_name(layer: int, head: int) -> str:
+    """`head 3.1` or `MLP 3`, as attribution names its parts."""
+    return f"MLP {layer}" if head == MLP else f"head {layer}.{head}"
+
+
+def _bars(rows: pd.DataFrame, column: str) -> dict[str, object]:
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": rows[f"{column}_high"] - rows[column],
+        "arrayminus": rows[column] - rows[f"{column}_low"],
+        "thickness": 1.5,
+        "width": 3,
+    }
+
+
+Draw = Callable[[pd.DataFrame], go.Figure]
+
+
+def _as_parts(parts: pd.DataFrame) -> pd.DataFrame:
+    return parts[["part", "separation"]].rename(columns={"separation": "value"})
+
+
+FIGURES: dict[str, tuple[str, Draw, str]] = {
+    "kinds": (
+        "kinds",
+        kind_shares,
+        "Share of the probe's separation of copy tokens from others; shares sum to 1.",
+    ),
+    "attribution-map": (
+        "head_link",
+        lambda table: head_map(table, "share", "share of separation"),
+        "Each head's exact share of the probe's separation, up to the probe's site.",
+    ),
+    "induction-map": (
+        "head_scores",
+        lambda table: head_map(table, "prefix_matching", "prefix matching"),
+        "Attention on keys whose preceding token is the query's token, on random repeats.",
+    ),
+    "copying-map": (
+        "head_scores",
+        lambda table: head_map(table, "copying_embedding", "copying"),
+        "Re Σλ / Σ|λ| of each head's OV circuit, through the embeddings: 1 copies, −1 suppresses.",
+    ),
+    "waterfall": (
+        "attribution",
+        lambda table: waterfall(_as_parts(table), top=20),
+        "The separation in log-odds, part by part: mean on copy tokens minus mean on the others.",
+    ),
+    "copy-source-map": (
+        "head_scores",
+        lambda table: head_map(table, "copy_source", "attention"),
+        "Attention on the position the copy path would copy from, on the evaluation texts.",
+    ),
+    "link": (
+        "head_link",
+        score_against_share,
+        "Every head below the probe's site; the whiskers are 95 % intervals over prompts.",
+    ),
+    "ablation-auroc": (
+        "ablation",
+        lambda table: draw.ablation_curve(table, "probe_auroc"),
+        "The paper's label, teacher-forced on the clean text.",
+    ),
+    "ablation-auroc-given-match": (
+        "ablation",
+        lambda table: draw.ablation_curve(table, "probe_auroc_given_match"),
+        "Three or more copied tokens accepted, where the context offers a copy.",
+    ),
+    "ablation-probability": (
+        "ablation",
+        lambda table: draw.ablation_curve(table, "copy_probability"),
+        "The model's own probability of the tokens it copied in the clean text.",
+    ),
+    "ablation-accepted": (
+        "ablation",
+        lambda table: draw.ablation_curve(table, "accepted_copy_length"),
+        "How many offered tokens of the clean text are still the argmax, one after the other, up "
+        "to 20.",
+    ),
+    "ablation-loss": (
+        "ablation",
+        lambda table: draw.ablation_curve(table, "loss_elsewhere"),
+        "Prompt and completion tokens that are not copied.",
+    ),
+    "patching-copy": (
+        "patching",
+        lambda table: draw.patching_regions(table, "copy"),
+        "For the logit of the copied token over the corrupted run's own choice.",
+    ),
+    "patching-probe": (
+        "patching",
+        lambda table: draw.patching_regions(table, "probe"),
+        "For the probe's logit.",
+    ),
+    "patching-agreement": (
+        "patching_units",
+        lambda table: draw.patching_agreement(table, "copy"),
+        "The largest units of every pair by gradient, for the copied token.",
+    ),
+    "patching-agreement-probe": (
+        "patching_units",
+        lambda table: draw.patching_agreement(table, "probe"),
+        "The largest units of every pair by gradient, for the probe.",
+    ),
+    "steering-taken-up": (
+        "steering",
+        lambda table: draw.dose_response(table, "taken_up"),
+        "Positions where the context offers a token that the clean text has not.",
+    ),
+    "steering-kept": (
+        "steering",
+        lambda table: draw.dose_response(table, "kept"),
+        "Positions where the clean text has the offered token.",
+    ),
+    "steering-loss": (
+        "steering",
+        lambda table: draw.dose_response(table, "loss_elsewhere"),
+        "What the same doses cost where nothing is copied.",
+    ),
+    "matched": (
+        "matched",
+        draw.matched_scores,
+        "Only pairs of positions with equal match length, token class and repetitions count.",
+    ),
+    "matched-parts": (
+        "matched_parts",
+        draw.matched_part_shares,
+        "Heads are circles, everything else squares; shares of all parts sum to 1.",
+    ),
+}
+"""Name → (table, figure function, caption)."""

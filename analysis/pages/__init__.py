@@ -1,0 +1,1 @@
+"""Tables, token views and figures to HTML and markdown."""

@@ -1,0 +1,1 @@
+"""The claims, tables and figures of the paper, from finished runs."""

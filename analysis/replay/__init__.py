@@ -1,0 +1,1 @@
+"""Policies played over a trace without the model; oracle, cost-aware fit."""

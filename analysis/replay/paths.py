@@ -1,0 +1,243 @@
+"""What each path of a policy would give at every row of a trace: proposed and accepted tokens.
+
+Candidates of the most recent kind are in the trace; a policy with a match rule of its own runs its
+copier over the stored ids. Either is then cut to W, D and the row's limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from ...data.context_index import SPAN
+from ...decoding.drafters.copy import Copier, FirstCopier, Lookup, RecentCopier
+from ...decoding.drafters.suffix import SuffixCopier
+from ...decoding.step.sampling import Sampling
+from ...decoding.step.tree import DraftTree
+from ...decoding.step.tree_shape import TreeShape
+from ...errors import SwitchSDError
+from ..traces.columns import CANDIDATES, GAMMA, common_prefix, nodes_of_tree
+from ..traces.trace import Traced
+
+
+class TracedDraft:
+    """A neural path that was traced; stands where a policy's drafter stands live.
+
+    Args:
+        kind: eagle3, sps or the column of a tree (tree_20_4_4).
+        gamma: lookahead of a chain; a tree has its own depth.
+        digest: of its weight files; None if the trace does not say.
+
+    Raises:
+        SwitchSDError: a kind no trace has, or γ beyond what traces hold.
+    """
+
+    sites: tuple[str, ...] = ()
+
+    def __init__(self, kind: str = "eagle3", gamma: int = 5, *, digest: str | None = None) -> None:
+        self.kind, self.tree, self.digest = kind, TreeShape.parse(kind), digest
+        if self.tree is None and kind not in ("eagle3", "sps"):
+            raise SwitchSDError(
+                f"no draft {kind!r}: choose eagle3, sps or a tree as in tree_20_4_4"
+            )
+        if self.tree is None and not 1 <= gamma <= GAMMA:
+            raise SwitchSDError(f"gamma = {gamma}: traces hold chains of 1 to {GAMMA} tokens")
+        self.depth = gamma if self.tree is None else self.tree.deepest
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Equal for drafts that give the same."""
+        return self.kind, self.depth
+
+    def reset(self) -> None:
+        """Nothing to forget."""
+
+    def follow(self, sampling: Sampling) -> None:
+        """Its drafts are those of greedy decoding."""
+
+    def absorb(self, streams: dict[str, Tensor]) -> None:
+        """It reads nothing."""
+
+    def propose(
+        self, committed: list[int], limit: int, generator: torch.Generator | None
+    ) -> DraftTree:
+        """Refuses: a trace holds how long drafts were accepted, not their tokens.
+
+        Raises:
+            SwitchSDError: always.
+        """
+        raise SwitchSDError(f"a traced draft of {self.kind} can only be replayed")
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """A path's drafts at every row.
+
+    Attributes:
+        proposed: draft tokens (tree nodes); 0 where there was nothing to draft with.
+        accepted: of these, accepted.
+        depth: steps of the drafter (neural chains and trees), 0 without a draft.
+    """
+
+    proposed: Int[np.ndarray, " row"]
+    accepted: Int[np.ndarray, " row"]
+    depth: Int[np.ndarray, " row"]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Everything the context offers at every row, newest first.
+
+    Attributes:
+        accepted: tokens of each candidate that the text has.
+        shared: its first tokens that an earlier candidate has too.
+        length: its tokens, cut behind a stop; 0: no such candidate.
+        match_length: of the first one; 0 without one.
+    """
+
+    accepted: Int[np.ndarray, "row candidate"]
+    shared: Int[np.ndarray, "row candidate"]
+    length: Int[np.ndarray, "row candidate"]
+    match_length: Int[np.ndarray, " row"]
+
+    @property
+    def some(self) -> Bool[np.ndarray, " row"]:
+        """Where there is a candidate."""
+        return self.length[:, 0] > 0
+
+    def drafts(
+        self, W: int, D: int | Int[np.ndarray, " row"], limit: Int[np.ndarray, " row"]
+    ) -> Drafted:
+        """W candidates cut to D (one for all rows, or one for each) and to the limit, merged."""
+        depth = np.minimum(D, limit)
+        length = np.minimum(self.length[:, :W], depth[:, None])
+        proposed = np.maximum(length - self.shared[:, :W], 0).sum(axis=1)
+        accepted = np.minimum(self.accepted[:, :W].max(axis=1), depth)
+        return Drafted(proposed, accepted, length.max(axis=1))
+
+
+def cut_copies(trace: Traced, copier: Copier, depth: Int[np.ndarray, " row"]) -> Drafted:
+    """What a copier's drafts give where each is at most so deep."""
+    found, _ = copy_drafts(trace, copier)
+    _, _, W, D = _rule(copier)
+    return found.drafts(W, np.minimum(D, depth), trace.limit)
+
+
+def cut_chain(drafted: Drafted, depth: Int[np.ndarray, " row"]) -> Drafted:
+    """What a chain gives where each draft is at most so deep."""
+    cut = np.minimum(drafted.depth, depth)
+    return Drafted(cut, np.minimum(drafted.accepted, cut), cut)
+
+
+def whole_or_nothing(drafted: Drafted, asked: Bool[np.ndarray, " row"]) -> Drafted:
+    """What a path gives that drafts at some rows only."""
+    parts = (drafted.proposed, drafted.accepted, drafted.depth)
+    return Drafted(*(np.where(asked, part, 0) for part in parts))
+
+
+def nothing(trace: Traced) -> Drafted:
+    """A path that never drafts."""
+    zero = np.zeros(len(trace), dtype=np.int64)
+    return trace.once("nothing", lambda: Drafted(zero, zero, zero))
+
+
+def copy_drafts(trace: Traced, copier: Copier) -> tuple[Candidates, Drafted]:
+    """What a copier offers at every row of a trace, and what came of it."""
+    rule, widest, W, D = _rule(copier)
+    found = trace.once(("candidates", rule), lambda: _candidates(trace, rule, widest), copier)
+    made = trace.once(("copy", rule, W, D), lambda: found.drafts(W, D, trace.limit), copier)
+    return found, made
+
+
+def neural_drafts(trace: Traced, draft: TracedDraft) -> Drafted:
+    """What a traced draft gives at every row.
+
+    Raises:
+        SwitchSDError: a kind that was not traced.
+    """
+    return trace.once(("neural", draft.key), lambda: _neural(trace, draft))
+
+
+def _neural(trace: Traced, draft: TracedDraft) -> Drafted:
+    accepted, room = trace.accepted(draft.kind), trace.room(draft.kind)
+    depth = np.minimum(draft.depth, room)
+    if draft.tree is None:
+        return Drafted(depth, np.minimum(accepted, depth), depth)
+    vocabulary = trace.draft_vocab_size or draft.tree.top_k
+    nodes = np.array([nodes_of_tree(draft.tree, k, vocabulary) for k in range(draft.depth + 1)])
+    return Drafted(nodes[depth], np.minimum(accepted, depth), depth)
+
+
+def _rule(copier: Copier) -> tuple[tuple, Copier, int, int]:
+    """(what names its match rule, a copier of that rule as wide as any, W, D).
+
+    A rule's candidates at D are the first D tokens of those at a larger D, and W of them the first
+    of more; so one look serves every W and D.
+    """
+    if isinstance(copier, RecentCopier):
+        widest = max(copier.W, CANDIDATES)
+        return ("recent", copier.n, widest), RecentCopier(widest, SPAN, copier.n), *_WD(copier)
+    D = max(SPAN, getattr(copier, "D", SPAN))
+    if isinstance(copier, FirstCopier):
+        return ("first", copier.sizes, D), FirstCopier(copier.sizes, D), *_WD(copier)
+    if isinstance(copier, SuffixCopier):
+        shortest, factor, cap = copier.shortest, copier.factor, copier.cap
+        wide = SuffixCopier(D, shortest=shortest, factor=factor, cap=cap)
+        return ("suffix", shortest, factor, cap, D), wide, *_WD(copier)
+    return ("own", id(copier)), copier, 2**31, 2**31
+
+
+def _WD(copier: RecentCopier | FirstCopier | SuffixCopier) -> tuple[int, int]:  # noqa: N802
+    return getattr(copier, "W", 1), copier.D
+
+
+def _candidates(trace: Traced, rule: tuple, copier: Copier) -> Candidates:
+    if rule[0] == "recent" and rule[2] == CANDIDATES:
+        n = rule[1]
+        if f"copy_n{n}" in trace.positions:
+            return Candidates(
+                trace.lists(f"copy_n{n}", CANDIDATES),
+                trace.lists(f"copy_shared_n{n}", CANDIDATES),
+                trace.lists(f"copy_len_n{n}", CANDIDATES),
+                trace.positions[f"match_length_n{n}"].to_numpy(np.int64),
+            )
+    rows = list(_look(trace, copier))
+    width = max(1, *(len(each) for _, each in rows))
+    filled = np.zeros((3, len(rows), width), dtype=np.int64)
+    for row, (_, each) in enumerate(rows):
+        filled[:, row, : len(each)] = np.array(each, dtype=np.int64).reshape(-1, 3).T
+    matched = np.array([length for length, _ in rows])
+    return Candidates(filled[0], filled[1], filled[2], matched)
+
+
+def _look(trace: Traced, copier: Copier) -> Iterator[tuple[int, list[tuple[int, int, int]]]]:
+    """At each row (match length, (accepted, shared, length) of each candidate)."""
+    for ids, n_prompt in zip(trace.texts, trace.prompts["n_prompt"], strict=True):
+        copier.reset()
+        for place in range(int(n_prompt), len(ids)):
+            found = copier.look(ids[:place])
+            tokens = [
+                Lookup((candidate,)).tree(len(candidate.tokens), trace.stops).tokens
+                for candidate in found.candidates
+            ]
+            yield found.match_length, _measure(tokens, ids, place)
+
+
+def _measure(
+    candidates: list[tuple[int, ...]], ids: Sequence[int], place: int
+) -> list[tuple[int, int, int]]:
+    longest = max((len(tokens) for tokens in candidates), default=0)
+    truth = ids[place : place + longest]
+    return [
+        (
+            common_prefix(tokens, truth),
+            max((common_prefix(tokens, other) for other in candidates[:rank]), default=0),
+            len(tokens),
+        )
+        for rank, tokens in enumerate(candidates)
+    ]

@@ -1,0 +1,173 @@
+"""A policy by its name and its options, as one row of a sweep."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from ...decoding.gates.bandits import Exp3Gate, UcbGate
+from ...decoding.gates.cost_aware import CostAwareFit
+from ...decoding.neural import GAMMA_EAGLE3, GAMMA_MOST, GAMMA_SPS
+from ...decoding.policies import Options, Policy, build_policy
+from ...decoding.shipped import shipped_tree
+from ...errors import SwitchSDError
+from ...probing.copy_probe import CopyProbe
+from ..cost.profile import LatencyProfile
+from ..traces.trace import Traced
+from .paths import TracedDraft
+
+_WITHOUT = ("vanilla", "pld")
+_PROBED = ("switchsd", "cost-aware")
+_NEURAL = ("sps", "eagle3", "eagle3-tree")
+
+
+@dataclass(frozen=True)
+class TracedProbe(CopyProbe):
+    """A probe whose scores are in a trace.
+
+    Attributes:
+        traced: digest of the probe they are of.
+    """
+
+    traced: str = ""
+
+    @classmethod
+    def of(cls, trace: Traced, tau: float | None = None) -> TracedProbe:
+        """The probe of a trace, without its weights."""
+        site, digest = "blocks.0.hook_resid_post", trace.digests.get("probe") or ""
+        none = torch.zeros(0)
+        return cls(site, 0, tau or 0.0, none, 0.0, "traced", trace.fingerprint, traced=digest)
+
+    @property
+    def digest(self) -> str:
+        """Of the probe that gave the scores."""
+        return self.traced
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A policy of the registry, and what it is built from.
+
+    Attributes:
+        policy: its name.
+        W: copy candidates.
+        D: tokens of each.
+        n: tokens that have to match.
+        tau: threshold on the score; None takes the traced probe's own.
+        draft: neural path of the policies that have one: eagle3, sps or a traced tree; None: what
+            the name says, what cost-aware's fit is for, and EAGLE-3 for policies that take any;
+            "none": one token.
+        gamma: its lookahead; 5 with EAGLE-3, 4 with a draft model if None.
+        seed: of the gates that draw.
+        reward: of the bandits; "throughput" takes its costs from the profile.
+        fit: file with the fit of cost-aware; None takes the shipped one. W, D and n are the fit's,
+            and γ is at most 10 if None.
+    """
+
+    policy: str = "switchsd"
+    W: int = 1
+    D: int = 10
+    n: int = 3
+    tau: float | None = None
+    draft: str | None = None
+    gamma: int | None = None
+    seed: int = 0
+    reward: Literal["emitted", "throughput"] = "emitted"
+    fit: str | None = None
+
+    def build(self, trace: Traced, profile: LatencyProfile | None = None) -> Policy:
+        """The policy as live decoding has it, but for the drafter, which is a traced one.
+
+        Raises:
+            SwitchSDError: options no such policy can have, or a draft that was not traced.
+        """
+        neural = self.neural(trace)
+        probe = self._probe(trace) if self.policy in _PROBED else None
+        fit = CostAwareFit.load(Path(self.fit)) if self.fit else None
+        options = Options(
+            self.W, self.D, self.n, neural=neural, probe=probe, seed=self.seed, fit=fit
+        )
+        policy = build_policy(self.policy, options)
+        if self.reward == "throughput" and isinstance(policy.gate, (UcbGate, Exp3Gate)):
+            if profile is None:
+                raise SwitchSDError("a bandit rewarded by throughput needs a latency profile")
+            seconds = profile.seconds(*(neural.key if neural is not None else (None,)))
+            return replace(policy, gate=policy.gate.by_throughput(seconds))
+        return policy
+
+    def reduced(self) -> Setting:
+        """The same with what its policy does not read left as it is by default.
+
+        So settings that cannot differ are equal.
+        """
+        bandit = self.policy.startswith("bandit")
+        reads = {
+            "W": bandit or self.policy == "switchsd",
+            "n": bandit or self.policy in ("switchsd", "copyspec"),
+            "D": self.policy not in (*_NEURAL, "vanilla", "cost-aware"),
+            "tau": self.policy == "switchsd",
+            "draft": self.policy not in (*_WITHOUT, "sps", "eagle3"),
+            "gamma": self.policy not in (*_WITHOUT, "eagle3-tree"),
+            "seed": self.policy == "bandit-exp3",
+            "reward": bandit,
+            "fit": self.policy == "cost-aware",
+        }
+        kept = {name: value for name, value in asdict(self).items() if reads.get(name)}
+        if self.policy == "eagle3-tree" and not _is_tree(self.draft):
+            kept["draft"] = None
+        if _is_tree(kept.get("draft")):
+            kept["gamma"] = None
+        return Setting(self.policy, **kept)
+
+    def neural(self, trace: Traced) -> TracedDraft | None:
+        """The policy's traced draft.
+
+        Raises:
+            SwitchSDError: one that was not traced, or not the policy's kind.
+        """
+        kind = self.draft
+        if kind is None and self.policy == "cost-aware":
+            kind = self._fitted(trace)
+        if kind is None:
+            named = {"sps": "sps", "eagle3": "eagle3", "eagle3-tree": _first_tree(trace)}
+            kind = named.get(self.policy, "eagle3" if "eagle3" in trace.drafts else "none")
+        if self.policy in _WITHOUT or (kind == "none" and self.policy not in _NEURAL):
+            return None
+        if self.policy in _NEURAL and self.policy != ("eagle3-tree" if _is_tree(kind) else kind):
+            raise SwitchSDError(f"{self.policy} does not draft with {kind}: leave the draft out")
+        trace.accepted(kind)  # refuses one that was not traced
+        gamma = self.gamma
+        if gamma is None:
+            gamma = GAMMA_SPS if kind == "sps" else GAMMA_EAGLE3
+            gamma = GAMMA_MOST if self.policy == "cost-aware" else gamma
+        return TracedDraft(kind, gamma, digest=trace.digest(kind))
+
+    def _fitted(self, trace: Traced) -> str | None:
+        """The draft that cost-aware's fit is for."""
+        if self.fit:
+            return CostAwareFit.load(Path(self.fit)).kind or "none"
+        tree = shipped_tree(trace.fingerprint)
+        return tree.name if tree is not None and tree.name in trace.drafts else None
+
+    def _probe(self, trace: Traced) -> CopyProbe:
+        """The traced probe, with this setting's τ."""
+        if np.isnan(trace.score).all():
+            raise SwitchSDError(
+                f"the trace has no probe scores: {self.policy} cannot be replayed on it"
+            )
+        tau = trace.tau if self.tau is None else self.tau
+        if tau is None and self.policy == "switchsd":
+            raise SwitchSDError("the trace does not say the probe's tau: give one")
+        return TracedProbe.of(trace, tau)
+
+
+def _first_tree(trace: Traced) -> str:
+    return next((kind for kind in trace.drafts if _is_tree(kind)), "tree_20_4_4")
+
+
+def _is_tree(kind: str | None) -> bool:
+    return kind is not None and kind.startswith("tree_")

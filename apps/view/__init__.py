@@ -1,0 +1,1 @@
+"""What the viewer reads and keeps: address, runs, threshold, jobs."""

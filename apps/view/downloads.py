@@ -1,0 +1,94 @@
+"""Any table as CSV or Parquet, any figure as a page of its own; written only when asked for."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+
+def show_table(name: str, table: pd.DataFrame, *, caption: str = "", shown: int = 1000) -> None:
+    """A table with its downloads; a long one is shown in part and downloaded whole."""
+    if caption:
+        st.caption(caption)
+    st.dataframe(table.head(shown), hide_index=True, width="stretch")
+    if len(table) > shown:
+        st.caption(f"The first {shown:,} of {len(table):,} rows; a download holds all.")
+    table_downloads(name, table)
+
+
+def table_downloads(name: str, table: pd.DataFrame) -> None:
+    """Buttons for CSV and Parquet."""
+    with st.container(horizontal=True):
+        st.download_button(
+            f"{_file(name)}.csv",
+            lambda: table.to_csv(index=False).encode(),
+            f"{_file(name)}.csv",
+            "text/csv",
+            key=f"csv:{name}",
+            on_click="ignore",
+            icon=":material/download:",
+            help=f"Download the table of {name.replace('_', ' ')} as CSV.",
+        )
+        st.download_button(
+            f"{_file(name)}.parquet",
+            lambda: _parquet(table),
+            f"{_file(name)}.parquet",
+            "application/vnd.apache.parquet",
+            key=f"parquet:{name}",
+            on_click="ignore",
+            icon=":material/download:",
+            help=f"Download the table of {name.replace('_', ' ')} as Parquet.",
+        )
+
+
+def show_figure(
+    name: str, figure: go.Figure, table: pd.DataFrame | None = None, *, caption: str = ""
+) -> None:
+    """A figure, what it shows in words, and downloads of it and of the table behind it."""
+    from ...analysis.figures.style import FIGURE_CONFIG
+
+    st.plotly_chart(figure, config=FIGURE_CONFIG, key=f"figure:{name}")
+    if caption:
+        st.caption(caption)
+    with st.container(horizontal=True):
+        figure_download(name, lambda: figure)
+        if table is not None:
+            table_downloads(name, table)
+
+
+def figure_download(name: str, make: Callable[[], go.Figure]) -> None:
+    """A button for a figure that is drawn when it is asked for."""
+    st.download_button(
+        f"{_file(name)}.html",
+        lambda: _page(make()),
+        f"{_file(name)}.html",
+        "text/html",
+        key=f"html:{name}",
+        on_click="ignore",
+        icon=":material/download:",
+        help="A page of its own that needs no network; the camera on the figure gives a PNG.",
+    )
+
+
+def _page(figure: go.Figure) -> bytes:
+    from ...analysis.figures.style import FIGURE_CONFIG
+
+    return figure.to_html(include_plotlyjs=True, config=FIGURE_CONFIG).encode()
+
+
+def _parquet(table: pd.DataFrame) -> bytes:
+    kept = io.BytesIO()
+    table.to_parquet(kept, index=False)
+    return kept.getvalue()
+
+
+def _file(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-") or "table"

@@ -1,0 +1,1 @@
+"""The generated prompt set: material, templates, layout."""

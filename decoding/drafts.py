@@ -1,0 +1,109 @@
+"""Drafts on the command line: their options; the ones named, else shipped, else none and said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import SwitchSDError
+from ..probing.lens import Lens
+from .eagle3.head import Eagle3Head
+from .neural import neural_drafter
+
+if TYPE_CHECKING:
+    from ..probing.lens import Lens
+    from .drafters.drafter import Drafter
+    from .eagle3.head import Eagle3Head
+
+
+def draft_folders(lens: Lens, eagle3: Path | None, sps: Path | None) -> dict[str, Path]:
+    """Where the drafts lie, by kind; the shipped ones where none is named."""
+    from .shipped import find_shipped
+
+    found = {
+        "eagle3": eagle3 or find_shipped(lens, "eagle3"),
+        "sps": sps or find_shipped(lens, "sps"),
+    }
+    return {kind: folder for kind, folder in found.items() if folder is not None}
+
+
+def draft_digests(folders: dict[str, Path]) -> dict[str, str]:
+    """What a run knows its drafts by: a digest of the weights, or the id of one from the hub."""
+    return {kind: draft_digest(folder) for kind, folder in folders.items()}
+
+
+def draft_digest(folder: Path) -> str:
+    """The same of one draft."""
+    from .shipped import weights_digest
+
+    return weights_digest(folder) if folder.is_dir() else str(folder)
+
+
+def open_head(lens: Lens, folder: Path | None) -> Eagle3Head | None:
+    """The EAGLE-3 head in a folder; without one None."""
+    from .eagle3.checkpoint import load_head
+
+    if folder is None:
+        return None
+    return load_head(folder, lens)
+
+
+def open_draft_model(lens: Lens, folder: Path | None) -> Lens | None:
+    """The draft model in a folder (any model that loads will do); without one None.
+
+    Raises:
+        SwitchSDError: a damaged draft, one for another target, or an EAGLE-3 head.
+    """
+    from ..probing.lens import Lens
+    from ..probing.loading import load_quietly
+    from .neural import read_draft
+
+    if folder is None:
+        return None
+    draft: Any = read_draft(folder, lens)
+    if draft is None:
+        draft = load_quietly(str(folder), str(lens.device), lens.dtype)
+        draft.digest = draft_digest(folder)
+    if not isinstance(draft, Lens):
+        raise SwitchSDError(f"{folder} holds an EAGLE-3 head: name it with --eagle3")
+    return draft
+
+
+@dataclass(frozen=True)
+class Drafts:
+    """The drafts that are measured; a policy without its draft is left out.
+
+    Attributes:
+        head: an EAGLE-3 head.
+        model: a draft model (SPS).
+        files: name → digest of its weights, by which a run knows whether it still fits.
+        sizes: name → MiB of its weights.
+        learning_curve: `tokens` and `mean_accepted` as the head's card has them: measured while it
+            was trained, not here.
+    """
+
+    head: Eagle3Head | None
+    model: Lens | None
+    files: Mapping[str, str] = field(default_factory=dict)
+    sizes: Mapping[str, float] = field(default_factory=dict)
+    learning_curve: Sequence[Mapping[str, float]] = ()
+
+
+def find_drafter(
+    policy: str, lens: Lens, draft: str | None, gamma: int | None = None
+) -> Drafter | None:
+    """The policy's neural path: the draft that is named, else the shipped one; none for "none"."""
+    from ..probing.loading import load_quietly
+    from .neural import read_draft
+
+    if draft == "none":
+        return None
+    named: Any = None
+    if draft is not None:
+        named = read_draft(Path(draft), lens)
+        if named is None:
+            named = load_quietly(draft, str(lens.device), lens.dtype)
+            named.digest = draft_digest(Path(draft))
+    return neural_drafter(policy, lens, draft=named, gamma=gamma)

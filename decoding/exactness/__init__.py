@@ -1,0 +1,1 @@
+"""The proof that output is the target's: greedy, sampled, KV walks."""

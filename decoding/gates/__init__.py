@@ -1,0 +1,1 @@
+"""Which path drafts next."""

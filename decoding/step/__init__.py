@@ -1,0 +1,1 @@
+"""The arithmetic of one step: draft tree, verification, sampling, stops, the record."""

@@ -1,0 +1,136 @@
+"""What happened, step by step: two tables and the settings they came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from ...data.token_texts import token_texts
+
+
+@dataclass(frozen=True)
+class Step:
+    """One verification pass.
+
+    Attributes:
+        number: from 0.
+        path: copy, neural, or plain where nothing was drafted.
+        position: of the first token it emitted.
+        proposed: draft tokens (tree nodes).
+        tokens: what it emitted: accepted ones and the bonus, cut where the text ended.
+        accepted: accepted draft tokens among them.
+        sources: per emitted token, the position it was copied from; -1 where it was not.
+        score: the probe's score the gate saw; None without one.
+        match_length: how far the newest candidate's match went back; 0: no candidate.
+        draft_ms: lookup, gate and drafting.
+        verify_ms: the target's forward.
+        overhead_ms: everything else: tree, mask, verification, KV, stops.
+    """
+
+    number: int
+    path: str
+    position: int
+    proposed: int
+    tokens: tuple[int, ...]
+    accepted: int
+    sources: tuple[int, ...]
+    score: float | None
+    match_length: int
+    draft_ms: float
+    verify_ms: float
+    overhead_ms: float
+
+    @property
+    def emitted(self) -> int:
+        """Tokens the step added to the text."""
+        return len(self.tokens)
+
+    def path_of(self, place: int) -> str:
+        """How the step's token at `place` came about: copy or neural if it was drafted, bonus after
+        a draft, plain without one."""
+        return self.path if place < self.accepted or self.path == "plain" else "bonus"
+
+
+@dataclass
+class Trace:
+    """Everything a generation did.
+
+    Attributes:
+        policy: name of the policy.
+        prompt_ids: the prompt.
+        steps: in order.
+        scores: the probe's score at every processed position (empty without a probe).
+        label_offset: the probe's; the score about token t was read at position t − offset.
+        prefill_ms: time of the prompt's forward.
+        finish: why it ended: eos, stop, length or context.
+        settings: what the generation was asked for.
+    """
+
+    policy: str
+    prompt_ids: list[int]
+    steps: list[Step] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+    label_offset: int = 0
+    prefill_ms: float = 0.0
+    finish: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def generated(self) -> list[int]:
+        """Ids of the new tokens."""
+        return [token for step in self.steps for token in step.tokens]
+
+    @property
+    def decode_ms(self) -> float:
+        """Time of all steps, without the prompt's forward."""
+        return sum(s.draft_ms + s.verify_ms + s.overhead_ms for s in self.steps)
+
+    def score_about(self, position: int) -> float | None:
+        """The probe's score about the token at `position`; None where it has none."""
+        read_at = position - self.label_offset
+        return self.scores[read_at] if 0 <= read_at < len(self.scores) else None
+
+    def steps_frame(self) -> pd.DataFrame:
+        """One row a step."""
+        rows = [
+            {
+                "policy": self.policy,
+                "step": s.number,
+                "position": s.position,
+                "path": s.path,
+                "proposed": s.proposed,
+                "accepted": s.accepted,
+                "emitted": s.emitted,
+                "score": s.score,
+                "match_length": s.match_length,
+                "draft_ms": s.draft_ms,
+                "verify_ms": s.verify_ms,
+                "overhead_ms": s.overhead_ms,
+            }
+            for s in self.steps
+        ]
+        return pd.DataFrame(rows, columns=_STEP_COLUMNS).astype({"score": float})
+
+    def tokens_frame(self, tokenizer: Any = None) -> pd.DataFrame:
+        """One row a token, the prompt's with step -1; with a tokenizer also `token_texts`."""
+        rows: list[tuple[int, int, int, str, int]] = [
+            (position, token, -1, "prompt", -1) for position, token in enumerate(self.prompt_ids)
+        ]
+        for s in self.steps:
+            for place, token in enumerate(s.tokens):
+                row = (s.position + place, token, s.number, s.path_of(place), s.sources[place])
+                rows.append(row)
+        frame = pd.DataFrame(rows, columns=["position", "id", "step", "path", "source"])
+        frame.insert(0, "policy", self.policy)
+        frame["score"] = pd.Series([self.score_about(p) for p in frame["position"]], dtype=float)
+        if tokenizer is not None:
+            frame["text"] = token_texts(frame["id"].tolist(), tokenizer.decode)
+        return frame
+
+
+_STEP_COLUMNS = [
+    *("policy", "step", "position", "path", "proposed", "accepted", "emitted", "score"),
+    *("match_length", "draft_ms", "verify_ms", "overhead_ms"),
+]

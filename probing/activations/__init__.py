@@ -1,0 +1,1 @@
+"""What the streams held: capture, and the store on disk."""

@@ -1,0 +1,1 @@
+"""The studies of the probing chapter: sites, controls, tries, matches, timings, the choice."""

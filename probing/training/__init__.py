@@ -1,0 +1,1 @@
+"""From activations and labels to a fitted probe and its measures."""

@@ -1,0 +1,165 @@
+"""How good a probe is, with intervals over prompts: F1, AUROC, average precision, calibration.
+
+Tokens of one prompt are not independent, so splits and bootstrap draw whole prompts. Scores are
+higher for copy mode; y is 1 (or True) for copy mode.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Int, Shaped
+
+from ...errors import SwitchSDError
+from .logistic import raise_not_finite
+
+
+class OneClassError(SwitchSDError):
+    """All tokens carry the same label, so the figure asked for does not exist."""
+
+    @classmethod
+    def of(cls, y: Shaped[np.ndarray, " n"]) -> OneClassError:
+        """The message for these labels."""
+        if len(y) == 0:
+            return cls("no tokens to evaluate; use more prompts or longer completions")
+        kind = "copy" if bool(np.asarray(y)[0]) else "non-copy"
+        return cls(f"all {len(y)} tokens are {kind} tokens (one class only); use more prompts")
+
+
+def require_both_classes(y: Shaped[np.ndarray, " n"]) -> None:
+    """Raise `OneClassError` unless there are copy and non-copy tokens."""
+    if len(np.unique(np.asarray(y).astype(bool))) < 2:
+        raise OneClassError.of(y)
+
+
+def check_matrix(X: Shaped[np.ndarray, "n d"], y: Shaped[np.ndarray, " n"]) -> None:
+    """Refuse what no probe can be fitted on.
+
+    Raises `SwitchSDError` on shapes that do not fit, NaN or infinite activations, and one class.
+    """
+    if X.ndim != 2 or y.shape != (len(X),):
+        raise SwitchSDError(f"activations {X.shape} and labels {y.shape} do not fit together")
+    if not np.isfinite(X).all():
+        raise_not_finite(X)
+    require_both_classes(y)
+
+
+def roc_auc(y: Shaped[np.ndarray, " n"], scores: Float[np.ndarray, " n"]) -> float:
+    """Area under the ROC curve; ties count half, as in scikit-learn's `roc_auc_score`.
+
+    Raises `OneClassError` when only one class is there.
+    """
+    true, false, _ = _counts_from_top(y, scores)
+    require_both_classes(y)
+    heights = np.diff(false, prepend=0) * (true + np.concatenate([[0], true[:-1]]))
+    return float(heights.sum() / (2 * true[-1] * false[-1]))
+
+
+def average_precision(y: Shaped[np.ndarray, " n"], scores: Float[np.ndarray, " n"]) -> float:
+    """Σ (recall step) · precision, as scikit-learn's `average_precision_score`.
+
+    Raises `OneClassError` when no token is a copy token.
+    """
+    true, false, _ = _counts_from_top(y, scores)
+    if true[-1] == 0:
+        raise OneClassError.of(y)
+    return float((np.diff(true, prepend=0) * true / (true + false)).sum() / true[-1])
+
+
+def brier(y: Shaped[np.ndarray, " n"], p: Float[np.ndarray, " n"]) -> float:
+    """Mean squared difference of probability and label; lower is better."""
+    _probabilities(y, p)
+    return float(np.mean((np.asarray(p, np.float64) - np.asarray(y, np.float64)) ** 2))
+
+
+def calibration_curve(
+    y: Shaped[np.ndarray, " n"], p: Float[np.ndarray, " n"], *, bins: int = 10
+) -> pd.DataFrame:
+    """Said against seen, in equal bins of probability; empty bins are left out.
+
+    Columns: low, high (edges of the bin), n, mean_score, share (of copy tokens).
+    """
+    _probabilities(y, p)
+    edges = np.linspace(0, 1, bins + 1)
+    which = np.clip(np.digitize(p, edges) - 1, 0, bins - 1)
+    n = np.bincount(which, minlength=bins)
+    said = np.bincount(which, weights=p, minlength=bins)
+    seen = np.bincount(which, weights=y, minlength=bins)
+    sums = {"low": edges[:-1], "high": edges[1:], "n": n, "mean_score": said, "share": seen}
+    table = pd.DataFrame(sums)[n > 0].reset_index(drop=True)
+    return table.assign(
+        mean_score=table["mean_score"] / table["n"], share=table["share"] / table["n"]
+    )
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """Counts of tokens; "positive" is score ≥ τ."""
+
+    true_positive: int
+    false_positive: int
+    false_negative: int
+    true_negative: int
+
+    @property
+    def f1(self) -> float:
+        """2TP / (2TP + FP + FN); 0 where nothing is positive, as in scikit-learn."""
+        wrong = self.false_positive + self.false_negative
+        return 2 * self.true_positive / max(2 * self.true_positive + wrong, 1)
+
+
+def confusion(y: Shaped[np.ndarray, " n"], p: Float[np.ndarray, " n"], tau: float) -> Confusion:
+    """Tokens by label and by score ≥ tau."""
+    y, said = np.asarray(y).astype(bool), np.asarray(p) >= tau
+    both, labelled, claimed = int((y & said).sum()), int(y.sum()), int(said.sum())
+    return Confusion(both, claimed - both, labelled - both, len(y) - claimed - labelled + both)
+
+
+def f1_at(y: Shaped[np.ndarray, " n"], p: Float[np.ndarray, " n"], tau: float) -> float:
+    """F1 of saying copy where score ≥ tau."""
+    return confusion(y, p, tau).f1
+
+
+def f1_always_copy(y: Shaped[np.ndarray, " n"]) -> float:
+    """F1 of saying copy at every token: 2π / (1 + π) at prevalence π."""
+    return f1_at(y, np.ones(len(y)), 0.5)
+
+
+def best_f1_threshold(
+    y: Shaped[np.ndarray, " n"], p: Float[np.ndarray, " n"]
+) -> tuple[float, float]:
+    """The score τ with the greatest F1 of "score ≥ τ", and that F1; the highest τ among equals.
+
+    Exact over all distinct scores, O(n log n). Raises `OneClassError` without any copy token.
+    """
+    true, false, thresholds = _counts_from_top(y, p)
+    if true[-1] == 0:
+        raise OneClassError.of(y)
+    f1 = 2 * true / (true + false + true[-1])
+    best = int(np.argmax(f1))
+    return float(thresholds[best]), float(f1[best])
+
+
+def _counts_from_top(
+    y: Shaped[np.ndarray, " n"], scores: Float[np.ndarray, " n"]
+) -> tuple[Int[np.ndarray, " k"], Int[np.ndarray, " k"], Float[np.ndarray, " k"]]:
+    """True and false positives at "score ≥ threshold", for every distinct score, highest first."""
+    y, scores = np.asarray(y).astype(bool), np.asarray(scores)
+    if y.shape != scores.shape or y.ndim != 1:
+        raise SwitchSDError(f"labels {y.shape} and scores {scores.shape} do not fit together")
+    if len(y) == 0:
+        raise OneClassError.of(y)
+    order = np.argsort(scores, kind="stable")[::-1]
+    y, scores = y[order], scores[order]
+    if np.isnan(scores[0]):  # NaN sorts to the end, which is now the start
+        raise SwitchSDError("scores hold NaN; fit the probe again on finite activations")
+    last = np.append(np.flatnonzero(scores[1:] != scores[:-1]), len(y) - 1)
+    true = np.cumsum(y)[last]
+    return true, last + 1 - true, scores[last]
+
+
+def _probabilities(y: Shaped[np.ndarray, " n"], p: Float[np.ndarray, " n"]) -> None:
+    if np.shape(y) != np.shape(p) or len(y) == 0 or not (np.min(p) >= 0 and np.max(p) <= 1):
+        raise SwitchSDError("probabilities must be one number from 0 to 1 a token")
