@@ -36,9 +36,10 @@ test: setup lint types  ## every check that CI runs
 test-all: test  ## the slow exhaustive checks too
 	$(BIN)/python -m pytest -m slow
 
-lint: setup  ## ruff
+lint: setup  ## ruff, and who imports whom (import-linter)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache --no-logo
 
 types: setup  ## mypy over the package (seen under its real name through a link)
 	@mkdir -p .typing && ln -sfn .. .typing/switchsd

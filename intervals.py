@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
-from .errors import SwitchSDError
-from .probing.training.metrics import OneClassError
+from .errors import OneClassError, SwitchSDError
 
 Counts = Int[np.ndarray, " prompt"]
 

@@ -12,8 +12,8 @@ from ..errors import SwitchSDError
 from ..probing.copy_probe import CopyProbe
 from .drafters.copy import Copier, FirstCopier, Lookup, RecentCopier
 from .drafters.drafter import Drafter
-from .drafters.identity import draft_identity
 from .drafters.suffix import SuffixCopier
+from .eagle3.identity import draft_identity
 from .gates.bandits import Exp3Gate, UcbGate
 from .gates.cost_aware import CostAwareFit, CostAwareGate
 from .gates.gate import CopyGate, Gate, NeuralGate, Observation, Path, ProbeGate

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...probing.copy_probe import CopyProbe
 from ..drafters.drafter import Drafter
-from ..drafters.identity import draft_identity
+from ..eagle3.identity import draft_identity
 from ..gates.cost_aware import CostAwareFit
 from ..step.tree_shape import TreeShape
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from ...errors import OneClassError
 from ...progress import Progress, silent
 from ..corpora.token_table import GATE_LAG, given_match, target_known, target_labels
 from ..training.fitting import Fitted, fit
-from ..training.metrics import OneClassError, best_f1_threshold, f1_at, roc_auc
+from ..training.metrics import best_f1_threshold, f1_at, roc_auc
 from ..training.probing_set import ProbingSet
 from .evaluation import pool, score_set
 from .studies import prompts_up_to

@@ -12,26 +12,14 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int, Shaped
 
-from ...errors import SwitchSDError
+from ...errors import OneClassError, SwitchSDError
 from .logistic import raise_not_finite
-
-
-class OneClassError(SwitchSDError):
-    """All tokens carry the same label, so the figure asked for does not exist."""
-
-    @classmethod
-    def of(cls, y: Shaped[np.ndarray, " n"]) -> OneClassError:
-        """The message for these labels."""
-        if len(y) == 0:
-            return cls("no tokens to evaluate; use more prompts or longer completions")
-        kind = "copy" if bool(np.asarray(y)[0]) else "non-copy"
-        return cls(f"all {len(y)} tokens are {kind} tokens (one class only); use more prompts")
 
 
 def require_both_classes(y: Shaped[np.ndarray, " n"]) -> None:
     """Raise `OneClassError` unless there are copy and non-copy tokens."""
     if len(np.unique(np.asarray(y).astype(bool))) < 2:
-        raise OneClassError.of(y)
+        raise OneClassError.of(np.asarray(y).tolist())
 
 
 def check_matrix(X: Shaped[np.ndarray, "n d"], y: Shaped[np.ndarray, " n"]) -> None:
@@ -64,7 +52,7 @@ def average_precision(y: Shaped[np.ndarray, " n"], scores: Float[np.ndarray, " n
     """
     true, false, _ = _counts_from_top(y, scores)
     if true[-1] == 0:
-        raise OneClassError.of(y)
+        raise OneClassError.of(np.asarray(y).tolist())
     return float((np.diff(true, prepend=0) * true / (true + false)).sum() / true[-1])
 
 
@@ -136,7 +124,7 @@ def best_f1_threshold(
     """
     true, false, thresholds = _counts_from_top(y, p)
     if true[-1] == 0:
-        raise OneClassError.of(y)
+        raise OneClassError.of(np.asarray(y).tolist())
     f1 = 2 * true / (true + false + true[-1])
     best = int(np.argmax(f1))
     return float(thresholds[best]), float(f1[best])
@@ -150,7 +138,7 @@ def _counts_from_top(
     if y.shape != scores.shape or y.ndim != 1:
         raise SwitchSDError(f"labels {y.shape} and scores {scores.shape} do not fit together")
     if len(y) == 0:
-        raise OneClassError.of(y)
+        raise OneClassError.of(np.asarray(y).tolist())
     order = np.argsort(scores, kind="stable")[::-1]
     y, scores = y[order], scores[order]
     if np.isnan(scores[0]):  # NaN sorts to the end, which is now the start

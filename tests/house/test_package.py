@@ -38,17 +38,6 @@ def test_help_and_viewer_start_without_the_model_libraries() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_imports_run_towards_the_ground_only() -> None:
-    rooms = ["data", "probing", "decoding", "analysis", "apps"]
-    for height, room in enumerate(rooms):
-        for file in (REPO / room).rglob("*.py"):
-            text = file.read_text(encoding="utf-8")
-            for higher in rooms[height + 1 :]:
-                assert f"from ..{higher}" not in text, f"{file} imports {higher}"
-                assert f"from ...{higher}" not in text, f"{file} imports {higher}"
-                assert f"switchsd.{higher}" not in text.replace(f"switchsd.{higher}`", ""), file
-
-
 def test_wheel_holds_the_package_and_works_alone(tmp_path: Path) -> None:
     source = tmp_path / "source"
     skip = shutil.ignore_patterns(

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from switchsd.errors import SwitchSDError
+from switchsd.errors import OneClassError, SwitchSDError
 from switchsd.probing.corpora.partition import split_groups
 from switchsd.probing.lab.controls import prompt_only_labels
 from switchsd.probing.training import logistic
@@ -21,7 +21,6 @@ from switchsd.probing.training.families import (
     fit_logistic_path,
 )
 from switchsd.probing.training.logistic import standardise
-from switchsd.probing.training.metrics import OneClassError
 from switchsd.probing.training.mlp import fit_mlp
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..eagle3.drafter import Eagle3
-from .draft_model import DraftModel
-from .drafter import Drafter
+from ..drafters.draft_model import DraftModel
+from ..drafters.drafter import Drafter
+from .drafter import Eagle3
 
 
 def draft_identity(drafter: Drafter | None) -> tuple[str | None, str | None]:
