@@ -15,7 +15,7 @@ import torch
 from switchsd.analysis.cost.profile import LatencyProfile
 from switchsd.analysis.cost.surface import Surface
 from switchsd.analysis.traces.columns import GAMMA, Text, positions_table
-from switchsd.analysis.traces.trace import Traced, positions_file
+from switchsd.analysis.traces.trace import CounterfactualTrace, positions_file
 from switchsd.decoding.drafters.draft_model import DraftModel
 from switchsd.decoding.drafters.drafter import Drafter
 from switchsd.decoding.eagle3.drafter import Eagle3, TreeShape
@@ -40,7 +40,7 @@ def live_trace(
     probe: CopyProbe,
     max_new_tokens: int = 40,
     eos_ids: Sequence[int] = (),
-) -> Traced:
+) -> CounterfactualTrace:
     """What live drafters give at every position of the target's own greedy texts."""
     texts, tables = [], []
     for number, prompt in enumerate(prompts):
@@ -69,14 +69,15 @@ def live_trace(
         )  # fmt: skip
         texts.append((f"p{number}", "tiny", ids, len(prompt), done.trace.finish))
     frame = pd.DataFrame(texts, columns=["prompt_id", "set", "ids", "n_prompt", "finish"])
-    return Traced(
+    return CounterfactualTrace(
         frame,
         pd.concat(tables, ignore_index=True),
-        frozenset(eos_ids),
-        lens.fingerprint,
-        probe.tau,
-        digests={"probe": probe.digest, "eagle3": head.digest, "sps": draft.digest},
-    )
+        {
+            "eos_ids": list(eos_ids), "model": lens.fingerprint,
+            "probe": {"tau": probe.tau, "digest": probe.digest},
+            "eagle3": {"digest": head.digest}, "sps": {"digest": draft.digest},
+        },
+    )  # fmt: skip
 
 
 def _accepted(
@@ -97,7 +98,9 @@ def _accepted(
     return np.array(found)
 
 
-def made_up(prompts: int = 3, tokens: int = 12, *, seed: int = 0, vocab: int = 3) -> Traced:
+def made_up(
+    prompts: int = 3, tokens: int = 12, *, seed: int = 0, vocab: int = 3
+) -> CounterfactualTrace:
     """Random texts over few tokens, with random scores and accepted lengths."""
     rng = np.random.default_rng(seed)
     texts, tables = [], []
@@ -123,10 +126,10 @@ def made_up(prompts: int = 3, tokens: int = 12, *, seed: int = 0, vocab: int = 3
         texts.append((f"p{number}", f"set{number % 2}", list(text.ids), n_prompt, "length"))
     frame = pd.DataFrame(texts, columns=["prompt_id", "set", "ids", "n_prompt", "finish"])
     positions = pd.concat(tables, ignore_index=True)
-    return Traced(frame, positions, fingerprint="f" * 32, tau=0.5)
+    return CounterfactualTrace(frame, positions, {"model": "f" * 32, "probe": {"tau": 0.5}})
 
 
-def written(folder: Path, trace: Traced, **config: Any) -> Run:
+def written(folder: Path, trace: CounterfactualTrace, **config: Any) -> Run:
     """The trace as a run folder, not finished yet."""
     settings = {
         "max_new_tokens": 12, "ns": [1, 2, 3, 4, 5], "sampling": {"temperature": 0.0},

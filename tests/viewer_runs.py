@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 from demo_run import TAU
 from switchsd.analysis.traces.columns import GAMMA, Text, positions_table
-from switchsd.analysis.traces.trace import Traced
+from switchsd.analysis.traces.trace import CounterfactualTrace
 from switchsd.runs import Run
 from tiny_traces import profile_for, written
 
 
-def trace_of(run: Run, *, seed: int = 0, prompts: int = 3) -> Traced:
+def trace_of(run: Run, *, seed: int = 0, prompts: int = 3) -> CounterfactualTrace:
     """Random scores and neural drafts over the texts that a run's switchsd policy decoded."""
     rng = np.random.default_rng(seed)
     tokens = run.table("tokens").query("policy == 'switchsd'")
@@ -34,7 +34,9 @@ def trace_of(run: Run, *, seed: int = 0, prompts: int = 3) -> Traced:
         )  # fmt: skip
         texts.append((prompt_id, "humaneval", ids, n_prompt, "length"))
     frame = pd.DataFrame(texts, columns=["prompt_id", "set", "ids", "n_prompt", "finish"])
-    return Traced(frame, pd.concat(tables, ignore_index=True), fingerprint="f" * 32, tau=TAU)
+    return CounterfactualTrace(
+        frame, pd.concat(tables, ignore_index=True), {"model": "f" * 32, "probe": {"tau": TAU}}
+    )
 
 
 def make_trace(

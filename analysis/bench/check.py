@@ -23,8 +23,7 @@ from ...runs import Run
 from ..cost.profile import LatencyProfile
 from ..replay.replay import replay
 from ..replay.settings import Setting
-from ..traces.trace import CounterfactualTrace, Traced, open_trace, some_prompts
-from ..traces.write import probe_digest
+from ..traces.trace import CounterfactualTrace
 from .measures import bench_rows, with_loops
 from .methods import Method, Methods, fit_digests
 from .race import Race, race_prompts
@@ -42,7 +41,7 @@ _COMPARED = ("position", "path", "proposed", "accepted", "emitted")
 
 
 def compare_texts(
-    live: pd.DataFrame, replayed: pd.DataFrame, tokens: pd.DataFrame, trace: Traced
+    live: pd.DataFrame, replayed: pd.DataFrame, tokens: pd.DataFrame, trace: CounterfactualTrace
 ) -> pd.DataFrame:
     """Each text of one policy, live against replayed.
 
@@ -99,17 +98,15 @@ def open_float32_trace(
     Raises:
         SwitchSDError: another model, tokenizer, dtype, draft or probe.
     """
-    trace = open_trace(folder, lens)
-    about = trace.settings
-    if (lens.dtype, about["dtype"]) != ("float32", "float32"):
+    trace = CounterfactualTrace.read(folder, lens)
+    if (lens.dtype, trace.dtype) != ("float32", "float32"):
         raise SwitchSDError(
             f"replay equals live decoding in float32; the model is in {lens.dtype} and {folder} in "
-            f"{about['dtype']}: trace with --dtype float32 and check with it"
+            f"{trace.dtype}: trace with --dtype float32 and check with it"
         )
-    mine = {**dict(drafts.files), "probe": None if probe is None else probe_digest(probe)}
-    for kind in ("eagle3", "sps", "probe"):
-        traced = (about[kind] or {}).get("digest")
-        if about[kind] is not None and traced != mine.get(kind):
+    mine = {**dict(drafts.files), "probe": None if probe is None else probe.digest}
+    for kind, traced in trace.digests.items():
+        if trace.settings[kind] is not None and traced != mine.get(kind):
             raise SwitchSDError(
                 f"{folder} was traced with another {kind} ({traced or 'unnamed'}, not "
                 f"{mine.get(kind) or 'none'}): trace again, or name that one"
@@ -154,15 +151,14 @@ def run_check(
     Raises:
         SwitchSDError: what `open_float32_trace` and `check_replayable` raise.
     """
-    opened = open_float32_trace(folder, lens, drafts, probe)
-    traced = Traced.read(folder)
-    large = traced if timed is None else Traced.read(timed)
-    asked = opened.prompts if prompts is None else opened.prompts.groupby("set").head(prompts)
+    traced = open_float32_trace(folder, lens, drafts, probe)
+    large = traced if timed is None else CounterfactualTrace.read(timed)
+    asked = traced.prompts if prompts is None else traced.prompts.groupby("set").head(prompts)
     settings = {label: setting_of(label, each.draft) for label, each in methods.raced.items()}
     threads = torch.get_num_threads()
     check_replayable(traced, settings, profile, dtype=lens.dtype, threads=threads)
     config = {
-        "trace": opened.settings, "prompts": asked["prompt_id"].tolist(), "dtype": lens.dtype,
+        "trace": traced.settings, "prompts": asked["prompt_id"].tolist(), "dtype": lens.dtype,
         "policies": list(settings), "threads": threads, "fits": fit_digests(methods),
     }  # fmt: skip
     run = Run.start(path, command=COMMAND, config=config, again=True)
@@ -172,8 +168,8 @@ def run_check(
         dtype=lens.dtype,
         profile=None if profile is None else profile.describe(),
     )
-    race = _live(lens, methods.raced, asked, opened, path / "greedy", progress)
-    some = some_prompts(traced, traced.prompts["prompt_id"].isin(asked["prompt_id"]).to_numpy())
+    race = _live(lens, methods.raced, asked, traced, path / "greedy", progress)
+    some = traced.only(traced.prompts["prompt_id"].isin(asked["prompt_id"]).to_numpy())
     texts = _texts(race, some, settings)
     metrics: dict[str, Any] = {"replay_equals_live": _agreement(texts)}
     tables = {"runs": race.runs, "steps": race.steps, "tokens": race.tokens, "texts": texts}
@@ -210,13 +206,13 @@ def _live(
             "ids": [list(ids[:n]) for ids, n in zip(asked["ids"], asked["n_prompt"], strict=True)],
         }
     )
-    budget = int(trace.settings["max_new_tokens"])
+    budget = int(trace.max_new_tokens or 0)
     return race_prompts(
         folder, lens, prompts, methods, {}, max_new_tokens=budget, progress=progress
     )
 
 
-def _texts(race: Race, trace: Traced, settings: Mapping[str, Setting]) -> pd.DataFrame:
+def _texts(race: Race, trace: CounterfactualTrace, settings: Mapping[str, Setting]) -> pd.DataFrame:
     tables = []
     for label, setting in settings.items():
         live, tokens = (part[part["policy"] == label] for part in (race.steps, race.tokens))

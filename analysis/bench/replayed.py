@@ -21,7 +21,7 @@ from ..replay.plan import Plan
 from ..replay.replay import replay, sweep
 from ..replay.settings import Setting
 from ..traces.columns import GAMMA
-from ..traces.trace import Traced, some_prompts
+from ..traces.trace import CounterfactualTrace
 from .measures import ALL, BASE, WITHOUT, bench_rows
 from .methods import SPS, WITH_SPS
 
@@ -43,7 +43,7 @@ def _traced_as(draft: str) -> str:
 
 
 def check_replayable(
-    trace: Traced,
+    trace: CounterfactualTrace,
     settings: Mapping[str, Setting],
     profile: LatencyProfile | None,
     *,
@@ -71,7 +71,7 @@ def check_replayable(
 
 
 def replayed_steps(
-    trace: Traced, settings: Mapping[str, Setting], profile: LatencyProfile
+    trace: CounterfactualTrace, settings: Mapping[str, Setting], profile: LatencyProfile
 ) -> pd.DataFrame:
     """The steps of every method over a trace, as `bench_rows` takes them.
 
@@ -92,7 +92,7 @@ def replayed_steps(
 
 
 def best_gammas(
-    trace: Traced, profile: LatencyProfile, gammas: Iterable[int] = range(1, GAMMA + 1)
+    trace: CounterfactualTrace, profile: LatencyProfile, gammas: Iterable[int] = range(1, GAMMA + 1)
 ) -> pd.DataFrame:
     """The lookahead at which a draft is fastest, alone and as the neural path of SwitchSD.
 
@@ -124,7 +124,7 @@ def best_gammas(
     return pd.DataFrame(found)
 
 
-def thousand_settings(trace: Traced) -> list[Setting]:
+def thousand_settings(trace: CounterfactualTrace) -> list[Setting]:
     """1,000 settings of gates without memory.
 
     SwitchSD over τ × γ × W × D; CopySpec over n × γ × D where the trace has no scores.
@@ -140,7 +140,9 @@ def thousand_settings(trace: Traced) -> list[Setting]:
     ]
 
 
-def settings_seconds(trace: Traced, profile: LatencyProfile | None) -> tuple[float, int]:
+def settings_seconds(
+    trace: CounterfactualTrace, profile: LatencyProfile | None
+) -> tuple[float, int]:
     """How long replay takes over 1,000 settings, and on how many prompts.
 
     On HumanEval's prompts where the trace has any, else on all; nothing is known beforehand.
@@ -148,14 +150,17 @@ def settings_seconds(trace: Traced, profile: LatencyProfile | None) -> tuple[flo
     keep = (trace.prompts["set"] == _TIMED).to_numpy()
     if not keep.any():
         keep = ~keep
-    fresh, settings = some_prompts(trace, keep), thousand_settings(trace)
+    fresh, settings = trace.only(keep), thousand_settings(trace)
     begin = time.perf_counter()
     sweep(fresh, settings, profile=profile)
     return time.perf_counter() - begin, int(keep.sum())
 
 
 def replayed_rows(
-    trace: Traced, methods: pd.DataFrame, profile: LatencyProfile, but: Iterable[str] = ()
+    trace: CounterfactualTrace,
+    methods: pd.DataFrame,
+    profile: LatencyProfile,
+    but: Iterable[str] = (),
 ) -> pd.DataFrame:
     """`bench_rows` of the sets that were traced and not run live.
 
@@ -169,7 +174,7 @@ def replayed_rows(
     keep = (~trace.prompts["set"].isin(skipped)).to_numpy()
     if not keep.any():
         return pd.DataFrame()
-    some = some_prompts(trace, keep)
+    some = trace.only(keep)
     settings = method_settings(methods)
     rows = bench_rows(replayed_steps(some, settings, profile), list(settings))
     return rows[rows["set"] != ALL].merge(methods, on="policy", how="left")
@@ -201,7 +206,7 @@ def largest_errors(speeds: pd.DataFrame) -> dict[str, float]:
 def replayed_speeds(
     rows: pd.DataFrame,
     decoded: pd.Series,
-    trace: Traced,
+    trace: CounterfactualTrace,
     methods: pd.DataFrame,
     profile: LatencyProfile,
 ) -> pd.DataFrame:
@@ -224,7 +229,7 @@ def replayed_speeds(
     whole = trace.prompts.loc[keep, "set"].value_counts().reindex(counts.index) == counts
     if not whole.any():
         return pd.DataFrame(columns=["set", "policy", "live", "replayed", "error"])
-    some = some_prompts(trace, keep.to_numpy())
+    some = trace.only(keep.to_numpy())
     known = methods["draft"].map(_traced_as).isin(["none", *trace.drafts])
     settings = method_settings(methods[known])
     played = bench_rows(replayed_steps(some, settings, profile), list(settings))
@@ -233,7 +238,7 @@ def replayed_speeds(
 
 
 def raced_shares(
-    trace: Traced, methods: pd.DataFrame, profile: LatencyProfile
+    trace: CounterfactualTrace, methods: pd.DataFrame, profile: LatencyProfile
 ) -> dict[str, pd.DataFrame]:
     """`oracle_shares` of the raced policies that choose a path, for each traced draft.
 
@@ -263,7 +268,7 @@ def raced_shares(
     return found
 
 
-def _with_a_chain(trace: Traced) -> dict[str, Setting]:
+def _with_a_chain(trace: CounterfactualTrace) -> dict[str, Setting]:
     chain = Setting("cost-aware", draft="eagle3")
     try:
         chain.build(trace)

@@ -18,7 +18,7 @@ from ..figures.style import FIGURE_CONFIG
 from ..pages.page import page, paragraph, section
 from ..pages.tables import to_html, to_markdown
 from ..replay.repetitions import repetition_examples, repetition_rates
-from ..traces.trace import Traced
+from ..traces.trace import CounterfactualTrace
 from .replayed import best_gammas, largest_errors, raced_shares, replayed_rows, replayed_speeds
 from .tables import (
     divergence_table,
@@ -38,7 +38,7 @@ Part = tuple[str, str, list[pd.DataFrame]]
 def write_outcome(
     run: Run,
     *,
-    trace: Traced | None = None,
+    trace: CounterfactualTrace | None = None,
     profile: LatencyProfile | None = None,
     tokenizer: Any = None,
 ) -> None:
@@ -104,7 +104,7 @@ def write_outcome(
     write_text(run.path / "report.html", _html(title, _setup(metrics, about), parts, rows))
 
 
-def _decoded_alike(trace: Traced, config: dict[str, Any]) -> bool:
+def _decoded_alike(trace: CounterfactualTrace, config: dict[str, Any]) -> bool:
     """Whether the trace's decoding is the benchmark's: dtype, budget, probe and drafts."""
     mine = {"probe": config.get("probe"), **(config.get("drafts") or {})}
     same = all(digest == mine.get(kind) for kind, digest in trace.digests.items() if digest)

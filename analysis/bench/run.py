@@ -24,7 +24,6 @@ from ...probing.corpora.asked import asked_prompts
 from ...probing.lens import Lens
 from ...progress import Progress, silent
 from ...runs import Run
-from ..traces.write import probe_digest
 from .draft_eval import divergences
 from .measures import before_loops, bench_rows, over_eagle3, per_prompt, run_rows, with_loops
 from .methods import SPS, Methods, fit_digests
@@ -161,7 +160,7 @@ def _config(
         "dtype": lens.dtype,
         "threads": torch.get_num_threads(),
         "drafts": dict(drafts.files),
-        "probe": None if probe is None else probe_digest(probe),
+        "probe": None if probe is None else probe.digest,
         "policies": list(methods.raced),
         "fits": fit_digests(methods),
     }

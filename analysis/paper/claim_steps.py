@@ -21,7 +21,7 @@ from ..bench.methods import SPS
 from ..cost.profile import LatencyProfile
 from ..replay.replay import replay
 from ..replay.settings import Setting
-from ..traces.trace import Traced
+from ..traces.trace import CounterfactualTrace
 
 _RESAMPLES = 1000
 _CHAINS = ("copyspec", "switchsd", "bandit-ucb")
@@ -49,7 +49,7 @@ def sampled_steps(run: Run) -> dict[float, pd.DataFrame]:
     return found
 
 
-def replayed_steps(trace: Traced, profile: LatencyProfile | None) -> pd.DataFrame:
+def replayed_steps(trace: CounterfactualTrace, profile: LatencyProfile | None) -> pd.DataFrame:
     """The steps of the claims' policies over a trace; ms only with a profile.
 
     Policies whose draft, scores or costs are not there are left out.

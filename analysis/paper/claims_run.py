@@ -20,7 +20,7 @@ from ..pages.tables import to_html, to_markdown
 from ..replay.acceptance import accepted_by_state, both_paths
 from ..replay.repetitions import repetition_examples
 from ..replay.settings import Setting
-from ..traces.trace import Traced
+from ..traces.trace import CounterfactualTrace
 from .claim_steps import bench_steps, copy_attempts, replayed_steps, sampled_steps
 from .claims import claims_table, shown_claims, untestable
 from .claims_decoding import Measured, decoding_claims
@@ -42,7 +42,7 @@ def write_claims(
     *,
     probing: Path | None = None,
     bench: Path | None = None,
-    trace: Traced | None = None,
+    trace: CounterfactualTrace | None = None,
     profile: LatencyProfile | None = None,
     tokenizer: Any = None,
 ) -> pd.DataFrame:
@@ -90,7 +90,7 @@ def write_claims(
 
 
 def _measured(
-    bench: Path | None, trace: Traced | None, profile: LatencyProfile | None
+    bench: Path | None, trace: CounterfactualTrace | None, profile: LatencyProfile | None
 ) -> tuple[Measured | None, Measured | None]:
     live = None
     if bench is not None:
@@ -113,7 +113,9 @@ def _open(path: Path) -> Run:
     return Run.start(path, command=COMMAND, config={})
 
 
-def _write_figures(run: Run, trace: Traced, steps: pd.DataFrame, tokenizer: Any) -> None:
+def _write_figures(
+    run: Run, trace: CounterfactualTrace, steps: pd.DataFrame, tokenizer: Any
+) -> None:
     write_text(run.path / "figures" / "plotly.min.js", get_plotlyjs())
     tried = copy_attempts(steps[steps["policy"].isin(("copyspec", "switchsd"))])
     made: list[tuple[str, pd.DataFrame, Callable[[pd.DataFrame], go.Figure]]] = []

@@ -12,7 +12,7 @@ from ..replay.acceptance import both_paths
 from ..replay.replay import replay
 from ..replay.settings import Setting
 from ..traces.columns import GAMMA
-from ..traces.trace import Traced, some_prompts
+from ..traces.trace import CounterfactualTrace
 from .claim_steps import over_prompts
 from .claims import PROFILE, TRACE, Claim, Question
 
@@ -32,7 +32,7 @@ _GAMMA = Question(
 )  # fmt: skip
 
 
-def trace_claims(trace: Traced | None, profile: LatencyProfile | None) -> list[Claim]:
+def trace_claims(trace: CounterfactualTrace | None, profile: LatencyProfile | None) -> list[Claim]:
     """The rows about regimes and lookahead.
 
     Args:
@@ -59,7 +59,9 @@ def trace_claims(trace: Traced | None, profile: LatencyProfile | None) -> list[C
     return [*rows, _GAMMA.answer(gamma, "by replay, chosen on the prompts it is measured on")]
 
 
-def best_gamma_shift(trace: Traced, profile: LatencyProfile, kind: str = "eagle3") -> Estimate:
+def best_gamma_shift(
+    trace: CounterfactualTrace, profile: LatencyProfile, kind: str = "eagle3"
+) -> Estimate:
     """Fastest γ inside SwitchSD minus that of the draft alone, pooled over prompts.
 
     Raises:
@@ -82,17 +84,17 @@ def best_gamma_shift(trace: Traced, profile: LatencyProfile, kind: str = "eagle3
     return over_prompts(len(trace.prompts), shift)
 
 
-def _paths(trace: Traced) -> pd.DataFrame | None:
+def _paths(trace: CounterfactualTrace) -> pd.DataFrame | None:
     keep = (trace.prompts["set"] == _SET).to_numpy()
     if not keep.any() or not _can(trace, None):
         return None
     draft = "eagle3" if "eagle3" in trace.drafts else "none"
     setting = Setting("switchsd", D=_LONGEST, draft=draft)
-    paths = both_paths(some_prompts(trace, keep), setting)
+    paths = both_paths(trace.only(keep), setting)
     return paths[paths["step"] & paths["whole"]]
 
 
-def _can(trace: Traced, kind: str | None) -> bool:
+def _can(trace: CounterfactualTrace, kind: str | None) -> bool:
     scored = trace.tau is not None and bool((~np.isnan(trace.score)).any())
     return scored and (kind is None or kind in trace.drafts)
 

@@ -21,7 +21,7 @@ from ..figures.thresholds import confusion_by_corpus, roc_by_set, tau_curves
 from ..replay.acceptance import accepted_by_state, both_paths, by_probe_state
 from ..replay.repetitions import repetition_examples
 from ..replay.settings import Setting
-from ..traces.trace import Traced
+from ..traces.trace import CounterfactualTrace
 
 NO_INTERVALS = "no intervals"
 _DEMO_SET = "copy_diversity"  # a demo tests on one set and keeps the figures with its probe
@@ -194,11 +194,11 @@ def roc(run: Run) -> Found | None:
     return Found(tested, draw, f"{each}; {intervals}")
 
 
-def _trace(run: Run) -> Traced | None:
+def _trace(run: Run) -> CounterfactualTrace | None:
     about = run.manifest()
     if (about.get("command"), about.get("state")) != ("trace", "complete"):
         return None
-    return Traced.read(run.path)
+    return CounterfactualTrace.read(run.path)
 
 
 def _yields(table: pd.DataFrame, longest: int = _LONGEST) -> str:

@@ -13,7 +13,7 @@ import pandas as pd
 from ...errors import SwitchSDError
 from ...runs import require
 from ..figures.acceptance import COUNTED, STATES
-from ..traces.trace import Traced
+from ..traces.trace import CounterfactualTrace
 from .plan import Plan
 from .replay import play
 from .settings import Setting
@@ -127,7 +127,7 @@ def _interval(
 """What is counted: steps of the run, or every position of the texts."""
 
 
-def both_paths(trace: Traced, setting: Setting) -> pd.DataFrame:
+def both_paths(trace: CounterfactualTrace, setting: Setting) -> pd.DataFrame:
     """One row a position.
 
     Args:

@@ -16,7 +16,7 @@ from ...errors import SwitchSDError
 from ...progress import Progress, silent
 from ..cost.profile import LatencyProfile
 from ..traces.columns import GAMMA
-from ..traces.trace import Traced, some_prompts
+from ..traces.trace import CounterfactualTrace
 from .cost_aware_fit import Shape, fit_cost_aware
 from .oracle import always_draft, oracle_path, share
 from .paths import TracedDraft
@@ -45,7 +45,7 @@ class Chosen:
 
 
 def choose_cost_aware(
-    trace: Traced,
+    trace: CounterfactualTrace,
     profile: LatencyProfile,
     *,
     kind: str | None = "eagle3",
@@ -76,7 +76,7 @@ def choose_cost_aware(
     if not ns:
         raise SwitchSDError("the trace holds no copies: make it again with `switchsd trace`")
     part = np.random.default_rng(seed).permutation(len(trace.prompts)) % folds
-    parts = [(some_prompts(trace, part != k), some_prompts(trace, part == k)) for k in range(folds)]
+    parts = [(trace.only(part != k), trace.only(part == k)) for k in range(folds)]
     tried: dict[Shape, float] = {}
     total = len(ns) * len(WS) + len(BINS) - 1 + len(PRIORS) - 1
 
@@ -104,14 +104,14 @@ def choose_cost_aware(
     return Chosen(fit, table, share(tried[best], float(base), float(bound)))
 
 
-def played(fit: CostAwareFit, trace: Traced) -> Policy:
+def played(fit: CostAwareFit, trace: CounterfactualTrace) -> Policy:
     """The policy of a fit, to be replayed on a trace of the same drafts."""
     copier = RecentCopier(fit.W, max(1, *map(max, fit.copy)), fit.n)
     neural = None if fit.kind is None else TracedDraft(fit.kind, GAMMA)
     return Policy("cost-aware", CostAwareGate(fit), copier, neural, TracedProbe.of(trace))
 
 
-def refuse_evaluation(trace: Traced) -> None:
+def refuse_evaluation(trace: CounterfactualTrace) -> None:
     """Raise if prompts are of an evaluation set: nothing is tuned on those.
 
     Raises:

@@ -19,7 +19,7 @@ from ...decoding.drafters.copy import RecentCopier
 from ...decoding.gates.cost_aware import CostAwareFit, cells
 from ...errors import SwitchSDError
 from ..cost.profile import LatencyProfile
-from ..traces.trace import Traced
+from ..traces.trace import CounterfactualTrace
 from .paths import copy_drafts
 from .plan import columns
 from .time_left import Steps, run_policy, time_left
@@ -50,7 +50,7 @@ class Shape:
 
 
 def fit_cost_aware(
-    trace: Traced,
+    trace: CounterfactualTrace,
     profile: LatencyProfile,
     *,
     kind: str | None = "eagle3",

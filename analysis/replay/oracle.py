@@ -20,7 +20,7 @@ from ...decoding.policies import Policy
 from ...errors import SwitchSDError
 from ..cost.profile import LatencyProfile
 from ..traces.columns import CANDIDATES, GAMMA
-from ..traces.trace import Traced
+from ..traces.trace import CounterfactualTrace
 from .paths import Drafted, TracedDraft, copy_drafts, neural_drafts, nothing
 from .replay import replay
 from .settings import Setting
@@ -63,7 +63,7 @@ class Oracle:
     prompt_ms: Float[np.ndarray, " prompt"]
 
 
-def oracle_path(trace: Traced, setting: Setting, profile: LatencyProfile) -> Oracle:
+def oracle_path(trace: CounterfactualTrace, setting: Setting, profile: LatencyProfile) -> Oracle:
     """Chooses the path of each step; W, D, n, draft and γ are the setting's.
 
     Raises:
@@ -72,7 +72,7 @@ def oracle_path(trace: Traced, setting: Setting, profile: LatencyProfile) -> Ora
     return cheapest(trace, actions(trace, setting, profile, [(setting.W, setting.D)]))
 
 
-def oracle_full(trace: Traced, setting: Setting, profile: LatencyProfile) -> Oracle:
+def oracle_full(trace: CounterfactualTrace, setting: Setting, profile: LatencyProfile) -> Oracle:
     """Chooses the path, D and W of each copy and γ of each chain; n and the kind are the setting's.
 
     A tree is taken as it was traced.
@@ -85,7 +85,7 @@ def oracle_full(trace: Traced, setting: Setting, profile: LatencyProfile) -> Ora
 
 
 def actions(
-    trace: Traced,
+    trace: CounterfactualTrace,
     setting: Setting,
     profile: LatencyProfile,
     sizes: Sequence[tuple[int, int]],
@@ -122,7 +122,7 @@ def actions(
     return found
 
 
-def cheapest(trace: Traced, choices: Sequence[Action]) -> Oracle:
+def cheapest(trace: CounterfactualTrace, choices: Sequence[Action]) -> Oracle:
     """The sequence of steps with the least time, prompt by prompt.
 
     Args:
@@ -176,7 +176,7 @@ class _Tables:
     drafting: Float[np.ndarray, "moving depth pending"]
 
     @classmethod
-    def of(cls, trace: Traced, choices: Sequence[Action]) -> _Tables:
+    def of(cls, trace: CounterfactualTrace, choices: Sequence[Action]) -> _Tables:
         widest = max(int(c.drafted.accepted.max()) for c in choices) + 1
         still_ms = np.full((len(trace), widest + 1), np.inf)
         still = np.zeros((len(trace), widest + 1), dtype=np.int64)
@@ -260,7 +260,7 @@ _COMPARED = ("copyspec", "switchsd", "bandit-ucb", "bandit-exp3")
 
 
 def oracle_shares(
-    trace: Traced,
+    trace: CounterfactualTrace,
     policies: Mapping[str, Setting | Policy],
     profile: LatencyProfile,
     *,
@@ -306,7 +306,7 @@ def oracle_shares(
     return pd.DataFrame(rows, columns=["policy", "set", "share", "ms", "draft_ms", "oracle_ms"])
 
 
-def always_draft(trace: Traced, fixed: Setting) -> Setting:
+def always_draft(trace: CounterfactualTrace, fixed: Setting) -> Setting:
     """Always drafting with a setting's draft and γ.
 
     Raises:

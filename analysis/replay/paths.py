@@ -22,7 +22,7 @@ from ...decoding.step.tree import DraftTree
 from ...decoding.step.tree_shape import TreeShape
 from ...errors import SwitchSDError
 from ..traces.columns import CANDIDATES, GAMMA, common_prefix, nodes_of_tree
-from ..traces.trace import Traced
+from ..traces.trace import CounterfactualTrace
 
 
 class TracedDraft:
@@ -121,7 +121,9 @@ class Candidates:
         return Drafted(proposed, accepted, length.max(axis=1))
 
 
-def cut_copies(trace: Traced, copier: Copier, depth: Int[np.ndarray, " row"]) -> Drafted:
+def cut_copies(
+    trace: CounterfactualTrace, copier: Copier, depth: Int[np.ndarray, " row"]
+) -> Drafted:
     """What a copier's drafts give where each is at most so deep."""
     found, _ = copy_drafts(trace, copier)
     _, _, W, D = _rule(copier)
@@ -140,13 +142,13 @@ def whole_or_nothing(drafted: Drafted, asked: Bool[np.ndarray, " row"]) -> Draft
     return Drafted(*(np.where(asked, part, 0) for part in parts))
 
 
-def nothing(trace: Traced) -> Drafted:
+def nothing(trace: CounterfactualTrace) -> Drafted:
     """A path that never drafts."""
     zero = np.zeros(len(trace), dtype=np.int64)
     return trace.once("nothing", lambda: Drafted(zero, zero, zero))
 
 
-def copy_drafts(trace: Traced, copier: Copier) -> tuple[Candidates, Drafted]:
+def copy_drafts(trace: CounterfactualTrace, copier: Copier) -> tuple[Candidates, Drafted]:
     """What a copier offers at every row of a trace, and what came of it."""
     rule, widest, W, D = _rule(copier)
     found = trace.once(("candidates", rule), lambda: _candidates(trace, rule, widest), copier)
@@ -154,7 +156,7 @@ def copy_drafts(trace: Traced, copier: Copier) -> tuple[Candidates, Drafted]:
     return found, made
 
 
-def neural_drafts(trace: Traced, draft: TracedDraft) -> Drafted:
+def neural_drafts(trace: CounterfactualTrace, draft: TracedDraft) -> Drafted:
     """What a traced draft gives at every row.
 
     Raises:
@@ -163,7 +165,7 @@ def neural_drafts(trace: Traced, draft: TracedDraft) -> Drafted:
     return trace.once(("neural", draft.key), lambda: _neural(trace, draft))
 
 
-def _neural(trace: Traced, draft: TracedDraft) -> Drafted:
+def _neural(trace: CounterfactualTrace, draft: TracedDraft) -> Drafted:
     accepted, room = trace.accepted(draft.kind), trace.room(draft.kind)
     depth = np.minimum(draft.depth, room)
     if draft.tree is None:
@@ -196,7 +198,7 @@ def _WD(copier: RecentCopier | FirstCopier | SuffixCopier) -> tuple[int, int]:  
     return getattr(copier, "W", 1), copier.D
 
 
-def _candidates(trace: Traced, rule: tuple, copier: Copier) -> Candidates:
+def _candidates(trace: CounterfactualTrace, rule: tuple, copier: Copier) -> Candidates:
     if rule[0] == "recent" and rule[2] == CANDIDATES:
         n = rule[1]
         if f"copy_n{n}" in trace.positions:
@@ -215,7 +217,9 @@ def _candidates(trace: Traced, rule: tuple, copier: Copier) -> Candidates:
     return Candidates(filled[0], filled[1], filled[2], matched)
 
 
-def _look(trace: Traced, copier: Copier) -> Iterator[tuple[int, list[tuple[int, int, int]]]]:
+def _look(
+    trace: CounterfactualTrace, copier: Copier
+) -> Iterator[tuple[int, list[tuple[int, int, int]]]]:
     """At each row (match length, (accepted, shared, length) of each candidate)."""
     for ids, n_prompt in zip(trace.texts, trace.prompts["n_prompt"], strict=True):
         copier.reset()

@@ -11,7 +11,7 @@ from ...decoding.gates.gate import Columns
 from ...decoding.policies import Policy
 from ...errors import SwitchSDError
 from ..cost.profile import LatencyProfile
-from ..traces.trace import Traced
+from ..traces.trace import CounterfactualTrace
 from .paths import (
     Candidates,
     Drafted,
@@ -39,7 +39,7 @@ class Plan:
         times: what steps cost; None without a profile.
     """
 
-    trace: Traced
+    trace: CounterfactualTrace
     policy: Policy
     candidates: Candidates | None
     copy: Drafted
@@ -47,7 +47,9 @@ class Plan:
     times: StepTimes | None
 
     @classmethod
-    def of(cls, trace: Traced, policy: Policy, profile: LatencyProfile | None = None) -> Plan:
+    def of(
+        cls, trace: CounterfactualTrace, policy: Policy, profile: LatencyProfile | None = None
+    ) -> Plan:
         """Lay a policy over a trace.
 
         Raises:
@@ -81,7 +83,7 @@ class Plan:
         return np.minimum(accepted + 1, self.trace.remaining)
 
 
-def columns(trace: Traced, candidates: Candidates | None) -> Columns:
+def columns(trace: CounterfactualTrace, candidates: Candidates | None) -> Columns:
     """What a gate may know at every row, where its copier offers these candidates."""
     none = np.zeros(len(trace), dtype=np.int64)
     matched = none if candidates is None else candidates.match_length
@@ -90,7 +92,7 @@ def columns(trace: Traced, candidates: Candidates | None) -> Columns:
 
 
 def _cut(
-    trace: Traced,
+    trace: CounterfactualTrace,
     policy: Policy,
     candidates: Candidates | None,
     copy: Drafted,

@@ -13,14 +13,14 @@ import pandas as pd
 
 from ...data.labels import loop_start
 from ...decoding.drafters.copy import RecentCopier
-from ..traces.trace import Traced
+from ..traces.trace import CounterfactualTrace
 from .paths import copy_drafts
 
 SHOWN_BEFORE, SHOWN_AFTER = 24, 10
 """Tokens of context around an example."""
 
 
-def repetition_rates(trace: Traced, *, n: int = 3, D: int = 10) -> pd.DataFrame:
+def repetition_rates(trace: CounterfactualTrace, *, n: int = 3, D: int = 10) -> pd.DataFrame:
     """How often the newest candidate is wrong at its first token.
 
     Args:
@@ -50,7 +50,7 @@ def repetition_rates(trace: Traced, *, n: int = 3, D: int = 10) -> pd.DataFrame:
 
 
 def repetition_examples(
-    trace: Traced, tokenizer: Any, *, count: int = 3, n: int = 3, D: int = 10
+    trace: CounterfactualTrace, tokenizer: Any, *, count: int = 3, n: int = 3, D: int = 10
 ) -> pd.DataFrame:
     """The longest accidental repetitions of each set, at most one a prompt.
 
@@ -97,7 +97,7 @@ def repetition_examples(
     return pd.DataFrame(rows, columns=_EXAMPLE)
 
 
-def _positions(trace: Traced, n: int, D: int) -> pd.DataFrame:
+def _positions(trace: CounterfactualTrace, n: int, D: int) -> pd.DataFrame:
     """Every position at which a draft could still be accepted."""
     candidates, drafted = copy_drafts(trace, RecentCopier(1, D, n))
     starts = np.array(

@@ -23,7 +23,7 @@ from ...decoding.policies import Policy
 from ...errors import SwitchSDError
 from ...progress import Progress, silent
 from ..cost.profile import LatencyProfile
-from ..traces.trace import Traced
+from ..traces.trace import CounterfactualTrace
 from .plan import Plan
 from .settings import Setting
 
@@ -141,7 +141,7 @@ class Played:
 
 
 def replay(
-    trace: Traced, policy: Setting | Policy, *, profile: LatencyProfile | None = None
+    trace: CounterfactualTrace, policy: Setting | Policy, *, profile: LatencyProfile | None = None
 ) -> Played:
     """Play a policy over a trace.
 
@@ -154,7 +154,8 @@ def replay(
         SwitchSDError: what `Setting.build` and `Plan.of` raise.
 
     Example:
-        >>> replay(Traced.read(Path("runs/trace")), Setting("switchsd", tau=0.4)).steps()
+        >>> trace = CounterfactualTrace.read(Path("runs/trace"))
+        >>> replay(trace, Setting("switchsd", tau=0.4)).steps()
     """
     if isinstance(policy, Setting):
         policy = policy.build(trace, profile)
@@ -207,7 +208,7 @@ def _play_steps(plan: Plan) -> Played:
 
 
 def sweep(
-    trace: Traced,
+    trace: CounterfactualTrace,
     settings: Sequence[Setting],
     *,
     profile: LatencyProfile | None = None,
@@ -226,7 +227,7 @@ def sweep(
     return pd.DataFrame(rows)
 
 
-def by_set(trace: Traced, played: Played) -> pd.DataFrame:
+def by_set(trace: CounterfactualTrace, played: Played) -> pd.DataFrame:
     """`Played.sums` of each set of prompts, and of all as "all"."""
     sets = trace.prompts["set"].to_numpy()
     rows = [{"set": "all", **played.sums()}]

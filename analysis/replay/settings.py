@@ -17,7 +17,7 @@ from ...decoding.shipped import shipped_tree
 from ...errors import SwitchSDError
 from ...probing.copy_probe import CopyProbe
 from ..cost.profile import LatencyProfile
-from ..traces.trace import Traced
+from ..traces.trace import CounterfactualTrace
 from .paths import TracedDraft
 
 _WITHOUT = ("vanilla", "pld")
@@ -36,7 +36,7 @@ class TracedProbe(CopyProbe):
     traced: str = ""
 
     @classmethod
-    def of(cls, trace: Traced, tau: float | None = None) -> TracedProbe:
+    def of(cls, trace: CounterfactualTrace, tau: float | None = None) -> TracedProbe:
         """The probe of a trace, without its weights."""
         site, digest = "blocks.0.hook_resid_post", trace.digests.get("probe") or ""
         none = torch.zeros(0)
@@ -79,7 +79,7 @@ class Setting:
     reward: Literal["emitted", "throughput"] = "emitted"
     fit: str | None = None
 
-    def build(self, trace: Traced, profile: LatencyProfile | None = None) -> Policy:
+    def build(self, trace: CounterfactualTrace, profile: LatencyProfile | None = None) -> Policy:
         """The policy as live decoding has it, but for the drafter, which is a traced one.
 
         Raises:
@@ -123,7 +123,7 @@ class Setting:
             kept["gamma"] = None
         return Setting(self.policy, **kept)
 
-    def neural(self, trace: Traced) -> TracedDraft | None:
+    def neural(self, trace: CounterfactualTrace) -> TracedDraft | None:
         """The policy's traced draft.
 
         Raises:
@@ -146,14 +146,14 @@ class Setting:
             gamma = GAMMA_MOST if self.policy == "cost-aware" else gamma
         return TracedDraft(kind, gamma, digest=trace.digest(kind))
 
-    def _fitted(self, trace: Traced) -> str | None:
+    def _fitted(self, trace: CounterfactualTrace) -> str | None:
         """The draft that cost-aware's fit is for."""
         if self.fit:
             return CostAwareFit.load(Path(self.fit)).kind or "none"
         tree = shipped_tree(trace.fingerprint)
         return tree.name if tree is not None and tree.name in trace.drafts else None
 
-    def _probe(self, trace: Traced) -> CopyProbe:
+    def _probe(self, trace: CounterfactualTrace) -> CopyProbe:
         """The traced probe, with this setting's τ."""
         if np.isnan(trace.score).all():
             raise SwitchSDError(
@@ -165,7 +165,7 @@ class Setting:
         return TracedProbe.of(trace, tau)
 
 
-def _first_tree(trace: Traced) -> str:
+def _first_tree(trace: CounterfactualTrace) -> str:
     return next((kind for kind in trace.drafts if _is_tree(kind)), "tree_20_4_4")
 
 

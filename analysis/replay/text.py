@@ -14,7 +14,7 @@ from ...decoding.drafters.copy import Copier
 from ...errors import SwitchSDError
 from ..cost.profile import LatencyProfile
 from ..traces.columns import common_prefix
-from ..traces.trace import Traced, some_prompts
+from ..traces.trace import CounterfactualTrace
 from .replay import replay
 from .settings import Setting
 
@@ -34,7 +34,7 @@ class ReplayedText:
     wants: frozenset[int]
 
 
-def one_prompt(trace: Traced, prompt_id: str) -> Traced:
+def one_prompt(trace: CounterfactualTrace, prompt_id: str) -> CounterfactualTrace:
     """The trace of one prompt.
 
     Raises:
@@ -43,11 +43,11 @@ def one_prompt(trace: Traced, prompt_id: str) -> Traced:
     keep = (trace.prompts["prompt_id"] == prompt_id).to_numpy()
     if not keep.any():
         raise SwitchSDError(f"the trace holds no prompt {prompt_id!r}; choose one that was traced")
-    return some_prompts(trace, keep)
+    return trace.only(keep)
 
 
 def sums_of(
-    trace: Traced, setting: Setting, profile: LatencyProfile | None = None
+    trace: CounterfactualTrace, setting: Setting, profile: LatencyProfile | None = None
 ) -> dict[str, float]:
     """`Played.sums` of a setting over all prompts, computed once for each setting.
 
@@ -62,7 +62,7 @@ def sums_of(
 
 
 def replayed_text(
-    alone: Traced,
+    alone: CounterfactualTrace,
     setting: Setting,
     texts: Sequence[str],
     *,
@@ -144,7 +144,7 @@ def _of_each_token(steps: pd.DataFrame, total: int) -> tuple[np.ndarray, np.ndar
     return step, path
 
 
-def _sources(alone: Traced, steps: pd.DataFrame, copier: Copier | None) -> np.ndarray:
+def _sources(alone: CounterfactualTrace, steps: pd.DataFrame, copier: Copier | None) -> np.ndarray:
     """Where each accepted copied token was copied from, -1 elsewhere."""
     ids = alone.texts[0]
     found = np.full(len(ids), -1)
@@ -165,7 +165,7 @@ def _sources(alone: Traced, steps: pd.DataFrame, copier: Copier | None) -> np.nd
     return found
 
 
-def _offered(alone: Traced, copier: Copier) -> dict[int, tuple[Candidate, ...]]:
+def _offered(alone: CounterfactualTrace, copier: Copier) -> dict[int, tuple[Candidate, ...]]:
     """What the copier offers at every position; looked up once, thresholds do not change it."""
     ids = alone.texts[0]
     copier.reset()

@@ -17,7 +17,7 @@ from ...data.context_index import SPAN
 from ...decoding.drafters.copy import RecentCopier
 from ..cost.profile import LatencyProfile
 from ..traces.columns import GAMMA
-from ..traces.trace import Traced
+from ..traces.trace import CounterfactualTrace
 from .paths import TracedDraft, copy_drafts, cut_chain, neural_drafts, nothing
 from .times import kept_tokens
 
@@ -37,7 +37,7 @@ class Steps:
         drafting: [depth, pending] ms.
     """
 
-    trace: Traced
+    trace: CounterfactualTrace
     copies: int
     gammas: tuple[int, ...]
     ahead: Int[np.ndarray, "step row"]
@@ -47,7 +47,9 @@ class Steps:
     drafting: Float[np.ndarray, "depth pending"]
 
     @classmethod
-    def of(cls, trace: Traced, profile: LatencyProfile, kind: str | None, n: int, W: int) -> Steps:
+    def of(
+        cls, trace: CounterfactualTrace, profile: LatencyProfile, kind: str | None, n: int, W: int
+    ) -> Steps:
         """Lay copies of every D and chains of every γ, or one tree, over a trace.
 
         Raises:

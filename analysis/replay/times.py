@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 
 from ...decoding.policies import Policy
 from ..cost.profile import LatencyProfile
-from ..traces.trace import Traced
+from ..traces.trace import CounterfactualTrace
 from .paths import Drafted, TracedDraft, nothing
 
 
@@ -35,7 +35,7 @@ class StepTimes:
         unseen: 1 where the draft's cache begins with token 1 (EAGLE-3's pairs), else 0.
     """
 
-    trace: Traced
+    trace: CounterfactualTrace
     copy: Float[np.ndarray, " row"]
     neural: Float[np.ndarray, " row"]
     vanilla: Float[np.ndarray, " row"]
@@ -48,7 +48,7 @@ class StepTimes:
     @classmethod
     def of(
         cls,
-        trace: Traced,
+        trace: CounterfactualTrace,
         policy: Policy,
         copy: Drafted,
         neural: Drafted,
@@ -153,7 +153,7 @@ class StepTimes:
 
 
 def kept_tokens(
-    trace: Traced, draft: TracedDraft | None, neural: Drafted
+    trace: CounterfactualTrace, draft: TracedDraft | None, neural: Drafted
 ) -> Int[np.ndarray, " row"]:
     """Committed tokens in the draft's cache after it drafted at each row."""
     if draft is None or draft.kind != "sps":
@@ -163,6 +163,6 @@ def kept_tokens(
 
 
 def _verify(
-    trace: Traced, proposed: Int[np.ndarray, " row"], profile: LatencyProfile
+    trace: CounterfactualTrace, proposed: Int[np.ndarray, " row"], profile: LatencyProfile
 ) -> Float[np.ndarray, " row"]:
     return profile.verify(proposed + 1, trace.committed - 1)

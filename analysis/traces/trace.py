@@ -1,8 +1,8 @@
-"""A finished counterfactual trace, read back from its run folder.
+"""A finished counterfactual trace: read from its run folder, and what replay reads it with.
 
 runs/trace/manifest.json                `config`: settings, and what model and drafts they are of
 runs/trace/asked/<set>.parquet          the prompts as they were asked
-runs/trace/positions/<number>.parquet   one prompt's table (`counterfactual.positions_table`)
+runs/trace/positions/<number>.parquet   one prompt's table (`columns.positions_table`)
 runs/trace/texts/<number>.parquet       its text; with both a prompt is finished
 runs/trace/prompts.parquet              all texts, once all are there
 """
@@ -11,137 +11,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
 from ...errors import SwitchSDError
-from ...probing.lens import Lens
 from ...runs import Run, read_parquet
+
+if TYPE_CHECKING:
+    from ...probing.lens import Lens
 
 COMMAND = "trace"
 
-_PROMPTS = {"prompt_id", "set", "ids", "n_prompt", "finish", "max_new_tokens", "n_ctx"}
-
 _SETTINGS = {"max_new_tokens", "ns", "sampling", "model", "tokenizer", "eagle3", "sps", "probe"}
-
-
-@dataclass(frozen=True)
-class CounterfactualTrace:
-    """A finished trace; made by `open_trace`.
-
-    Attributes:
-        path: its run folder.
-        settings: what was traced, of which model and drafts (the manifest's `config`).
-        prompts: prompt_id, set, ids (prompt and greedy continuation), n_prompt, finish,
-            max_new_tokens, n_ctx, generation_s, trace_s.
-    """
-
-    path: Path
-    settings: dict[str, Any]
-    prompts: pd.DataFrame
-
-    def positions(self, prompt_id: str | None = None) -> pd.DataFrame:
-        """The table of one prompt, or of all, one after the other.
-
-        Raises:
-            SwitchSDError: no such prompt, or a table that is missing, damaged or another's.
-        """
-        if prompt_id is None:
-            return pd.concat(
-                [self._table(number) for number in range(len(self.prompts))], ignore_index=True
-            )
-        found = self.prompts.index[self.prompts["prompt_id"] == prompt_id]
-        if not len(found):
-            raise SwitchSDError(
-                f"{self.path} holds no prompt {prompt_id!r}; it has {len(self.prompts)}, the first "
-                f"{self.prompts['prompt_id'].iloc[0]!r}"
-            )
-        return self._table(int(found[0]))
-
-    def _table(self, number: int) -> pd.DataFrame:
-        file = positions_file(self.path, number)
-        table = read_parquet(file)
-        prompt = self.prompts.iloc[number]
-        expected = list(range(prompt["n_prompt"], len(prompt["ids"])))
-        mine = {"prompt_id", "position"} <= set(table.columns) and (
-            table["position"].tolist() == expected
-            and set(table["prompt_id"]) == {prompt["prompt_id"]}
-        )
-        if not mine:
-            raise SwitchSDError(
-                f"{file} is not the table of {prompt['prompt_id']}; trace the prompts again"
-            )
-        return table
-
-
-def open_trace(path: Path, lens: Lens | None = None) -> CounterfactualTrace:
-    """Read a finished trace.
-
-    Args:
-        path: its run folder.
-        lens: check that it is this model's and tokenizer's.
-
-    Raises:
-        SwitchSDError: no trace there, an unfinished or damaged one, one that was sampled, or
-            another model's or tokenizer's.
-    """
-    run = Run(path)
-    manifest = run.manifest()
-    if manifest.get("command") != COMMAND:
-        raise SwitchSDError(
-            f"{path} is a run of `switchsd {manifest.get('command')}`, not a counterfactual trace: "
-            "make one with `switchsd trace`"
-        )
-    settings = manifest.get("config")
-    if not isinstance(settings, dict) or not set(settings) >= _SETTINGS:
-        raise SwitchSDError(f"{path / 'manifest.json'} lacks the trace's settings; trace again")
-    if settings["sampling"].get("temperature") != 0:
-        raise SwitchSDError(
-            f"{path} was sampled (temperature {settings['sampling'].get('temperature')}): which "
-            "text another policy would have drawn is not known from it; trace greedily"
-        )
-    if manifest.get("state") != "complete":
-        raise SwitchSDError(f"{path} is unfinished; the same `switchsd trace` goes on with it")
-    if lens is not None:
-        _check_target(path, settings, lens)
-    prompts = run.table("prompts")
-    if prompts.empty or not set(prompts.columns) >= _PROMPTS:
-        raise SwitchSDError(f"{path / 'prompts.parquet'} is no table of traced prompts")
-    return CounterfactualTrace(path, settings, prompts)
-
-
-def tokenizer_digest(lens: Lens) -> str | None:
-    """What a tokenizer can be known by: a hash of its vocabulary; None without one."""
-    if lens.tokenizer is None:
-        return None
-    vocabulary = sorted(lens.tokenizer.get_vocab().items())
-    return hashlib.sha256(json.dumps(vocabulary).encode()).hexdigest()[:24]
-
-
-def positions_file(path: Path, number: int) -> Path:
-    """Where the table of a trace's prompt lies."""
-    return path / "positions" / f"{number:04d}.parquet"
-
-
-def _check_target(path: Path, settings: dict[str, Any], lens: Lens) -> None:
-    if settings["model"] != lens.fingerprint:
-        raise SwitchSDError(
-            f"{path} is a trace of another model ({str(settings['model'])[:8]}), not of "
-            f"{lens.name} ({lens.fingerprint[:8]}): trace this one with `switchsd trace`"
-        )
-    if settings["tokenizer"] != tokenizer_digest(lens):
-        raise SwitchSDError(
-            f"{path} was traced with another tokenizer than {lens.name} has now: its ids mean "
-            "other tokens; trace again"
-        )
-
 
 _PROMPT_COLUMNS = ("prompt_id", "set", "ids", "n_prompt")
 
@@ -155,19 +43,14 @@ _TRACE_AGAIN = "make it again with `switchsd trace`"
 
 
 @dataclass(frozen=True)
-class Traced:
-    """The rows of a trace and what they are read with.
+class CounterfactualTrace:
+    """Greedy texts, and for every committed length within them what each path is worth there.
 
     Attributes:
-        prompts: prompt_id, set, ids (prompt and greedy continuation), n_prompt; one row a prompt.
-        positions: the trace's columns, prompts in the same order.
-        stops: ids that end a text; a copy does not go on behind one.
-        fingerprint: of the target.
-        tau: threshold of the probe whose scores are in; None if the trace does not say.
-        draft_vocab_size: of the EAGLE-3 head; None if the trace does not say.
-        digests: of the probe ("probe") and the drafts ("eagle3", "sps"), as far as it says.
-        dtype: it was decoded in; None if it does not say.
-        max_new_tokens: its budget; None if it does not say.
+        prompts: prompt_id, set, ids (prompt and greedy continuation), n_prompt, and from a run
+            folder finish, max_new_tokens, n_ctx, generation_s, trace_s; one row a prompt.
+        positions: `columns.positions_table` of each, prompts in the same order.
+        settings: what was traced, of which model, drafts and probe (the manifest's `config`).
 
     Raises:
         SwitchSDError: no prompts, missing columns, or prompts whose rows are not all there.
@@ -175,62 +58,111 @@ class Traced:
 
     prompts: pd.DataFrame
     positions: pd.DataFrame
-    stops: frozenset[int] = frozenset()
-    fingerprint: str = ""
-    tau: float | None = None
-    draft_vocab_size: int | None = None
-    digests: dict[str, str | None] = field(default_factory=dict)
-    dtype: str | None = None
-    max_new_tokens: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
     _kept: dict[Hashable, tuple[Any, tuple]] = field(
-        default_factory=dict, compare=False, repr=False
+        default_factory=dict, init=False, compare=False, repr=False
     )
 
     def __post_init__(self) -> None:
-        if not len(self.prompts):
-            raise SwitchSDError("the trace has no prompts: trace at least one")
-        for frame, needed in (
-            (self.prompts, _PROMPT_COLUMNS),
-            (self.positions, _POSITION_COLUMNS),
-        ):
-            missing = [name for name in needed if name not in frame]
-            if missing:
-                raise SwitchSDError(f"the trace lacks {', '.join(missing)}: {_TRACE_AGAIN}")
-        expected = np.concatenate(
-            [
-                np.arange(int(n_prompt), len(ids))
-                for ids, n_prompt in zip(self.prompts["ids"], self.prompts["n_prompt"], strict=True)
-            ]
-        )
-        if not np.array_equal(expected, self.positions["position"].to_numpy()):
-            raise SwitchSDError(f"the trace's positions are not all there: {_TRACE_AGAIN}")
+        _check_prompts(self.prompts)
+        _check_columns(self.positions, _POSITION_COLUMNS)
+        owners = self.prompts["prompt_id"].to_numpy()[self.prompt]
+        places = np.arange(len(self.prompt)) - self.starts[self.prompt] + self.n_prompt
+        expected = pd.DataFrame({"prompt_id": owners, "position": places})
+        found = self.positions[["prompt_id", "position"]].reset_index(drop=True)
+        wrong = (expected.reindex(found.index) != found).any(axis=1)
+        if wrong.any() or len(found) != len(expected):
+            first = owners[min(int(wrong.argmax()) if wrong.any() else len(found), len(owners) - 1)]
+            raise SwitchSDError(
+                f"the trace's positions are not all there, or others', from those of {first} on: "
+                f"{_TRACE_AGAIN}"
+            )
 
     def __len__(self) -> int:
         return len(self.positions)
 
     @classmethod
-    def read(cls, folder: Path) -> Traced:
+    def read(
+        cls,
+        folder: Path,
+        lens: Lens | None = None,
+        *,
+        prompt_ids: Iterable[str] | None = None,
+        columns: Iterable[str] | None = None,
+    ) -> CounterfactualTrace:
         """Read a trace's run folder.
 
+        Args:
+            folder: of the run.
+            lens: check that it is this model's and tokenizer's.
+            prompt_ids: only these prompts; None: all.
+            columns: of the positions beside those that every trace has; None: all.
+
         Raises:
-            SwitchSDError: no trace, an unfinished or sampled one, or damaged tables.
+            SwitchSDError: no trace there, an unfinished or damaged one, one that was sampled,
+                another model's or tokenizer's, or no such prompt.
         """
-        opened = open_trace(folder)
-        about = opened.settings
-        probe, head = about["probe"] or {}, about["eagle3"] or {}
-        return cls(
-            opened.prompts,
-            opened.positions(),
-            stops=frozenset(about.get("eos_ids") or ()),
-            fingerprint=about["model"],
-            tau=probe.get("tau"),
-            draft_vocab_size=head.get("draft_vocab_size"),
-            digests={
-                name: (about[name] or {}).get("digest") for name in ("probe", "eagle3", "sps")
-            },
-            dtype=about.get("dtype"),
-            max_new_tokens=about.get("max_new_tokens"),
+        settings, prompts = read_prompts(folder, lens)
+        numbers = list(range(len(prompts)))
+        if prompt_ids is not None:
+            number_of = dict(zip(prompts["prompt_id"], numbers, strict=True))
+            numbers = [_known(folder, number_of, prompt_id) for prompt_id in prompt_ids]
+        wanted = None if columns is None else [*_POSITION_COLUMNS, *columns]
+        tables = [read_parquet(positions_file(folder, number), wanted) for number in numbers]
+        try:
+            return cls(
+                prompts.iloc[numbers].reset_index(drop=True),
+                pd.concat(tables, ignore_index=True),
+                settings,
+            )
+        except SwitchSDError as error:
+            raise SwitchSDError(f"{folder}: {error}") from error
+
+    def only(self, keep: Bool[np.ndarray, " prompt"]) -> CounterfactualTrace:
+        """The trace of the prompts to keep."""
+        return replace(
+            self,
+            prompts=self.prompts[keep].reset_index(drop=True),
+            positions=self.positions[keep[self.prompt]].reset_index(drop=True),
         )
+
+    @property
+    def stops(self) -> frozenset[int]:
+        """Ids that end a text; a copy does not go on behind one."""
+        return frozenset(self.settings.get("eos_ids") or ())
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the target; empty if the trace does not say, as the rest is None then."""
+        return str(self.settings.get("model", ""))
+
+    @property
+    def tau(self) -> float | None:
+        """Threshold of the probe whose scores are in."""
+        return (self.settings.get("probe") or {}).get("tau")
+
+    @property
+    def draft_vocab_size(self) -> int | None:
+        """Of the EAGLE-3 head."""
+        return (self.settings.get("eagle3") or {}).get("draft_vocab_size")
+
+    @property
+    def dtype(self) -> str | None:
+        """It was decoded in."""
+        return self.settings.get("dtype")
+
+    @property
+    def max_new_tokens(self) -> int | None:
+        """Its budget."""
+        return self.settings.get("max_new_tokens")
+
+    @property
+    def digests(self) -> dict[str, str | None]:
+        """Of the probe ("probe") and the drafts ("eagle3", "sps")."""
+        return {
+            name: (self.settings.get(name) or {}).get("digest")
+            for name in ("probe", "eagle3", "sps")
+        }
 
     @cached_property
     def starts(self) -> Int[np.ndarray, " prompt"]:
@@ -342,16 +274,79 @@ class Traced:
         return ids - self.prompts["n_prompt"].to_numpy(np.int64)
 
 
-def some_prompts(trace: Traced, keep: Bool[np.ndarray, " prompt"]) -> Traced:
-    """The trace of the prompts to keep."""
-    return Traced(
-        trace.prompts[keep].reset_index(drop=True),
-        trace.positions[keep[trace.prompt]].reset_index(drop=True),
-        trace.stops,
-        trace.fingerprint,
-        trace.tau,
-        trace.draft_vocab_size,
-        trace.digests,
-        trace.dtype,
-        trace.max_new_tokens,
-    )
+def read_prompts(folder: Path, lens: Lens | None = None) -> tuple[dict[str, Any], pd.DataFrame]:
+    """What was traced, and the texts: a trace without its positions.
+
+    Raises:
+        SwitchSDError: as of `CounterfactualTrace.read`.
+    """
+    run = Run(folder)
+    manifest = run.manifest()
+    if manifest.get("command") != COMMAND:
+        raise SwitchSDError(
+            f"{folder} is a run of `switchsd {manifest.get('command')}`, not a counterfactual "
+            "trace: make one with `switchsd trace`"
+        )
+    settings = manifest.get("config")
+    if not isinstance(settings, dict) or not set(settings) >= _SETTINGS:
+        raise SwitchSDError(f"{folder / 'manifest.json'} lacks the trace's settings; trace again")
+    temperature = settings["sampling"].get("temperature")
+    if temperature != 0:
+        raise SwitchSDError(
+            f"{folder} was sampled (temperature {temperature}): which text another policy would "
+            "have drawn is not known from it; trace greedily"
+        )
+    if manifest.get("state") != "complete":
+        raise SwitchSDError(f"{folder} is unfinished; the same `switchsd trace` goes on with it")
+    if lens is not None:
+        _check_target(folder, settings, lens)
+    prompts = run.table("prompts")
+    _check_prompts(prompts)
+    return settings, prompts
+
+
+def tokenizer_digest(lens: Lens) -> str | None:
+    """What a tokenizer can be known by: a hash of its vocabulary; None without one."""
+    if lens.tokenizer is None:
+        return None
+    vocabulary = sorted(lens.tokenizer.get_vocab().items())
+    return hashlib.sha256(json.dumps(vocabulary).encode()).hexdigest()[:24]
+
+
+def positions_file(folder: Path, number: int) -> Path:
+    """Where the table of a trace's prompt lies."""
+    return folder / "positions" / f"{number:04d}.parquet"
+
+
+def _check_prompts(prompts: pd.DataFrame) -> None:
+    if not len(prompts):
+        raise SwitchSDError("the trace has no prompts: trace at least one")
+    _check_columns(prompts, _PROMPT_COLUMNS)
+
+
+def _check_columns(table: pd.DataFrame, needed: Iterable[str]) -> None:
+    missing = [name for name in needed if name not in table]
+    if missing:
+        raise SwitchSDError(f"the trace lacks {', '.join(missing)}: {_TRACE_AGAIN}")
+
+
+def _known(folder: Path, number_of: Mapping[str, int], prompt_id: str) -> int:
+    if prompt_id not in number_of:
+        raise SwitchSDError(
+            f"{folder} holds no prompt {prompt_id!r}; it has {len(number_of)}, the first "
+            f"{next(iter(number_of))!r}"
+        )
+    return number_of[prompt_id]
+
+
+def _check_target(folder: Path, settings: dict[str, Any], lens: Lens) -> None:
+    if settings["model"] != lens.fingerprint:
+        raise SwitchSDError(
+            f"{folder} is a trace of another model ({str(settings['model'])[:8]}), not of "
+            f"{lens.name} ({lens.fingerprint[:8]}): trace this one with `switchsd trace`"
+        )
+    if settings["tokenizer"] != tokenizer_digest(lens):
+        raise SwitchSDError(
+            f"{folder} was traced with another tokenizer than {lens.name} has now: its ids mean "
+            "other tokens; trace again"
+        )

@@ -1,4 +1,4 @@
-"""Write a counterfactual trace prompt by prompt; `trace_run` tells what lies where."""
+"""Write a counterfactual trace prompt by prompt; `trace` tells what lies where."""
 
 from __future__ import annotations
 
@@ -101,11 +101,6 @@ def run_trace(
     return run
 
 
-def probe_digest(probe: CopyProbe) -> str:
-    """What a probe's scores can be known by: a hash of site, weights and bias."""
-    return probe.digest
-
-
 def _described(
     lens: Lens, drafts: Drafts, probe: CopyProbe | None, settings: TraceSettings
 ) -> dict[str, Any]:
@@ -116,7 +111,7 @@ def _described(
     about_probe: dict[str, Any] | None = None
     if probe is not None:
         about_probe = {
-            "digest": probe_digest(probe), "site": probe.site,
+            "digest": probe.digest, "site": probe.site,
             "label_offset": probe.label_offset, "tau": probe.tau,
         }  # fmt: skip
     return {

@@ -25,7 +25,7 @@ from .options import (
 if TYPE_CHECKING:
     from ...analysis.bench.methods import Methods
     from ...analysis.cost.profile import LatencyProfile
-    from ...analysis.traces.trace import Traced
+    from ...analysis.traces.trace import CounterfactualTrace
     from ...decoding.drafts import Drafts
     from ...probing.copy_probe import CopyProbe
     from ...probing.lens import Lens
@@ -219,14 +219,11 @@ def _drafts_and_probe(
     return drafts, find_probe(lens, probe, required=False)
 
 
-def _traced(trace: Path | None, lens: Lens) -> Traced | None:
+def _traced(trace: Path | None, lens: Lens) -> CounterfactualTrace | None:
     """The trace, if it is this model's and tokenizer's."""
-    from ...analysis.traces.trace import Traced, open_trace
+    from ...analysis.traces.trace import CounterfactualTrace
 
-    if trace is None:
-        return None
-    open_trace(trace, lens)
-    return Traced.read(trace)
+    return None if trace is None else CounterfactualTrace.read(trace, lens)
 
 
 def _numbers(text: str) -> tuple[float, ...]:

@@ -36,7 +36,7 @@ def fit(
     """Fit cost-aware on a trace of training prompts under a latency profile."""
     from ...analysis.cost.profile import LatencyProfile
     from ...analysis.replay.cost_aware_choice import choose_cost_aware, refuse_evaluation
-    from ...analysis.traces.trace import Traced
+    from ...analysis.traces.trace import CounterfactualTrace
     from ...decoding.step.tree_shape import TreeShape
     from ...runs import Run
 
@@ -46,7 +46,7 @@ def fit(
     if out is not None and out.exists():
         raise SwitchSDError(f"{out} is there already: choose another file or delete it")
     costs = LatencyProfile.load(profile)
-    traced = Traced.read(trace)
+    traced = CounterfactualTrace.read(trace)
     refuse_evaluation(traced)
     costs.check(traced.fingerprint)
     kind = None if draft == "none" else draft

@@ -34,7 +34,7 @@ def claims_command(
     from ...analysis.pages.tables import to_markdown
     from ...analysis.paper.claims import shown_claims
     from ...analysis.paper.claims_run import write_claims
-    from ...analysis.traces.trace import Traced, open_trace
+    from ...analysis.traces.trace import CounterfactualTrace
     from ...runs import Run
 
     Run.check(run)
@@ -46,8 +46,7 @@ def claims_command(
     traced = tokenizer = None
     if Run(trace).exists():
         lens = load_lens(model, "cpu", "float32")
-        open_trace(trace, lens)  # the right model's and tokenizer's
-        traced, tokenizer = Traced.read(trace), lens.tokenizer
+        traced, tokenizer = CounterfactualTrace.read(trace, lens), lens.tokenizer
     table = write_claims(
         run,
         probing=probing if Run(probing).exists() else None,

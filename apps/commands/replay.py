@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ...analysis.cost.profile import LatencyProfile
     from ...analysis.replay.settings import Setting
-    from ...analysis.traces.trace import Traced
+    from ...analysis.traces.trace import CounterfactualTrace
 
 _SHOWN = 40  # rows of a table on the screen
 
@@ -55,7 +55,7 @@ def replay_command(
     """Replay policies over a trace: steps, accepted lengths and, with a profile, speed."""
     from ...analysis.cost.profile import LatencyProfile
     from ...analysis.replay.plan import Plan
-    from ...analysis.traces.trace import Traced
+    from ...analysis.traces.trace import CounterfactualTrace
     from ...runs import Run
 
     Run.check(run)
@@ -64,7 +64,7 @@ def replay_command(
         raise SwitchSDError("the oracle needs to know what steps cost: give --profile")
     if reward not in ("emitted", "throughput"):
         raise SwitchSDError(f"unknown reward {reward!r}: choose emitted or throughput")
-    traced = Traced.read(trace)
+    traced = CounterfactualTrace.read(trace)
     if costs is not None:
         costs.check(traced.fingerprint)
     named: dict[str, list[Any]] = {
@@ -109,7 +109,7 @@ def _settings(named: dict[str, list[Any]], reward: Any, fit: str | None) -> list
 
 def _play(
     run: Any,
-    trace: Traced,
+    trace: CounterfactualTrace,
     settings: list[Setting],
     profile: LatencyProfile | None,
     *,
@@ -137,7 +137,9 @@ def _play(
     return table[[*first, *(name for name in table if name not in first)]]
 
 
-def _shares(trace: Traced, settings: list[Setting], profile: LatencyProfile) -> pd.DataFrame:
+def _shares(
+    trace: CounterfactualTrace, settings: list[Setting], profile: LatencyProfile
+) -> pd.DataFrame:
     """Against the oracle that has each setting's own W, D, n, draft and γ."""
     import pandas as pd
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas as pd
 import streamlit as st
 
@@ -19,8 +21,9 @@ from ...analysis.replay.acceptance import (
     set_of,
     yields_of_positions,
 )
+from ...analysis.traces.trace import CounterfactualTrace
 from ...errors import SwitchSDError
-from ...runs import Run, read_parquet
+from ...runs import Run
 from ..view.address import address_number, put_in_address, remembered_choice
 from ..view.downloads import show_figure, show_table, table_downloads
 from ..view.run_data import POLICIES, TRACED, content_key
@@ -85,10 +88,13 @@ def _traced(run: Run) -> None:
         help=f"The probe is on where its score is at least τ; its own is {own:.3f}.",
     )  # fmt: skip
     put_in_address("tau", f"{tau:.2f}")
-    positions = _positions(*content_key(run), len(prompts))
-    read = positions["prompt_id"].nunique()
-    if read < len(prompts):
-        st.info(f"A large trace: the first {read:,} of its {len(prompts):,} prompts are counted.")
+    rows = prompts["ids"].map(len) - prompts["n_prompt"]
+    first = prompts["prompt_id"][rows.cumsum().shift(fill_value=0) <= _MOST_ROWS]
+    positions = _positions(*content_key(run), tuple(first))
+    if len(first) < len(prompts):
+        st.info(
+            f"A large trace: the first {len(first):,} of its {len(prompts):,} prompts are counted."
+        )
     names = prompts.set_index("prompt_id")["set"]
     table = yields_of_positions(positions, tau)
     table["set"] = table["prompt_id"].map(names)
@@ -128,15 +134,6 @@ def _set(sets: pd.Series) -> str:
 
 
 @st.cache_resource(max_entries=2, show_spinner="Reading the positions…")
-def _positions(path: str, changed: tuple[int, ...], n_prompts: int) -> pd.DataFrame:
-    from pathlib import Path
-
-    columns = ["prompt_id", "position", "limit", "score", "copy_n3", "match_length_n3"]
-    tables, rows = [], 0
-    for number in range(n_prompts):
-        table = read_parquet(Path(path) / "positions" / f"{number:04d}.parquet", columns)
-        tables.append(table)
-        rows += len(table)
-        if rows > _MOST_ROWS:
-            break
-    return pd.concat(tables, ignore_index=True)
+def _positions(path: str, changed: tuple[int, ...], prompt_ids: tuple[str, ...]) -> pd.DataFrame:
+    columns = ("copy_n3", "match_length_n3")
+    return CounterfactualTrace.read(Path(path), prompt_ids=prompt_ids, columns=columns).positions

@@ -24,7 +24,7 @@ from .trace_data import profile_of, profiles_at, texts_of, traced
 if TYPE_CHECKING:
     from ...analysis.cost.profile import LatencyProfile
     from ...analysis.replay.text import ReplayedText
-    from ...analysis.traces.trace import Traced
+    from ...analysis.traces.trace import CounterfactualTrace
 
 HOW_TO_PROFILE = "switchsd profile --out {folder}/profile.json"
 GATED = "switchsd"
@@ -100,8 +100,8 @@ def other_probe(data: DecodeData | None, traced_probe: dict[str, Any]) -> str:
 class _Laid:
     """A traced prompt with all that does not depend on τ."""
 
-    trace: Traced
-    alone: Traced
+    trace: CounterfactualTrace
+    alone: CounterfactualTrace
     texts: list[str]
     heat: pd.DataFrame
     rows: list[HeatRow]
@@ -139,7 +139,7 @@ def _laid(folder: Path, run: Run, prompt_id: str, known: pd.DataFrame | None) ->
     return trace.once(("laid", prompt_id, made), lay)
 
 
-def _usable(folder: Path, trace: Traced) -> LatencyProfile | None:
+def _usable(folder: Path, trace: CounterfactualTrace) -> LatencyProfile | None:
     """The folder's profile if it has every cost that SwitchSD has on this trace."""
     from ...analysis.replay.settings import Setting
     from ...analysis.replay.text import sums_of

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import streamlit as st
 
+from ...analysis.traces.trace import CounterfactualTrace, read_prompts
 from ...data.token_texts import token_texts
 from ...errors import SwitchSDError
-from ...runs import Run, read_parquet
+from ...runs import Run
 from .run_data import (
     TRACED,
     DecodeData,
@@ -28,11 +29,8 @@ from .run_data import (
 
 if TYPE_CHECKING:
     from ...analysis.cost.profile import LatencyProfile
-    from ...analysis.traces.trace import Traced
 
 HOW_TO_TRACE = "switchsd trace --sets humaneval --run {folder}/trace-demo"
-
-_PROMPTS = ("prompt_id", "set", "ids", "n_prompt")
 
 _importing = threading.Lock()
 
@@ -56,14 +54,7 @@ def positions_of(run: Run, prompt_id: str) -> pd.DataFrame:
     Raises:
         SwitchSDError: no such prompt, or a damaged table.
     """
-    prompts = prompts_of(run)
-    found = prompts.index[prompts["prompt_id"] == prompt_id]
-    if not len(found):
-        raise SwitchSDError(f"{run.path.name} holds no prompt {prompt_id}")
-    table = read_parquet(run.path / "positions" / f"{int(found[0]):04d}.parquet")
-    if not {"position", "score"} <= set(table.columns):
-        raise SwitchSDError(f"{run.path.name} is damaged: its positions lack columns; trace again")
-    return table
+    return CounterfactualTrace.read(run.path, prompt_ids=[prompt_id]).positions
 
 
 def trace_of(
@@ -133,7 +124,7 @@ def _profiles(folder: Path) -> list[Path]:
     return [path for path in found if path.is_file()]
 
 
-def traced(run: Run) -> Traced:
+def traced(run: Run) -> CounterfactualTrace:
     """The trace in memory, read once."""
     return _traced(*content_key(run))
 
@@ -156,20 +147,12 @@ def warm() -> None:
 
 @st.cache_resource(max_entries=8, show_spinner=False)
 def _prompts(path: str, changed: tuple[int, ...]) -> pd.DataFrame:
-    run = Run(Path(path))
-    if not run.has_table("prompts"):
-        raise SwitchSDError(f"{run.path.name} has no prompts table yet; let the trace finish")
-    prompts = run.table("prompts")
-    if prompts.empty or not set(_PROMPTS) <= set(prompts.columns):
-        raise SwitchSDError(f"{run.path.name}'s prompts table is damaged; trace again")
-    return prompts
+    return read_prompts(Path(path))[1]
 
 
 @st.cache_resource(max_entries=2, show_spinner="Reading the trace…")
-def _traced(path: str, changed: tuple[int, ...]) -> Traced:
-    with _importing:
-        from ...analysis.traces.trace import Traced
-    return Traced.read(Path(path))
+def _traced(path: str, changed: tuple[int, ...]) -> CounterfactualTrace:
+    return CounterfactualTrace.read(Path(path))
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)

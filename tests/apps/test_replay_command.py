@@ -15,7 +15,7 @@ from switchsd import SwitchSDError
 from switchsd.analysis.cost.profile import LatencyProfile
 from switchsd.analysis.replay.replay import replay
 from switchsd.analysis.replay.settings import Setting
-from switchsd.analysis.traces.trace import Traced
+from switchsd.analysis.traces.trace import CounterfactualTrace
 from switchsd.apps.commands.replay import replay_command
 from switchsd.apps.commands.trace import profile_command
 from switchsd.runs import Run
@@ -68,7 +68,7 @@ def test_sweeps_what_is_named(trace: Path, profile: Path, tmp_path: Path) -> Non
     assert metrics["settings"] == 7
     assert metrics["prompts"] == 4
     assert Run(out).manifest()["state"] == "complete"
-    traced, costs = Traced.read(trace), LatencyProfile.load(profile)
+    traced, costs = CounterfactualTrace.read(trace), LatencyProfile.load(profile)
     steps = Run(out).table("steps")
     rows = table[table["set"] == "all"].set_index("setting")
     for number, row in rows.iterrows():

@@ -13,8 +13,8 @@ import pytest
 from switchsd import SwitchSDError
 from switchsd.analysis.traces import write as trace_writer
 from switchsd.analysis.traces.columns import TraceSettings
-from switchsd.analysis.traces.trace import open_trace, tokenizer_digest
-from switchsd.analysis.traces.write import probe_digest, run_trace
+from switchsd.analysis.traces.trace import CounterfactualTrace, tokenizer_digest
+from switchsd.analysis.traces.write import run_trace
 from switchsd.data.chat import chat_ids
 from switchsd.decoding.drafts import Drafts
 from switchsd.decoding.eagle3.checkpoint import save_head
@@ -90,16 +90,16 @@ def test_long_prompts_are_passed_over(target: Lens, tmp_path: Path) -> None:
 
 
 def test_a_run_reads_back(target: Lens, finished: Path, prompts_file: Path) -> None:
-    trace = open_trace(finished, target)
+    trace = CounterfactualTrace.read(finished, target)
     assert trace.prompts["prompt_id"].tolist() == ["p/0", "p/1", "p/2", "p/3"]
     assert set(trace.prompts["set"]) == {str(prompts_file)}
     assert set(trace.prompts["finish"]) <= {"length", "eos"}
     asked = benchmark_prompts(target, str(prompts_file))
     for row in trace.prompts.itertuples():
         assert list(row.ids[: row.n_prompt]) == asked[row.prompt_id]
-        table = trace.positions(row.prompt_id)
+        table = trace.positions[trace.positions["prompt_id"] == row.prompt_id]
         assert table["position"].tolist() == list(range(row.n_prompt, len(row.ids)))
-    whole = trace.positions()
+    whole = trace.positions
     assert whole["prompt_id"].unique().tolist() == trace.prompts["prompt_id"].tolist()
     assert {"eagle3", "eagle3_room", "tree_6_2_2", "copy_n3"} <= set(whole.columns)
     assert "sps" not in whole
@@ -107,7 +107,7 @@ def test_a_run_reads_back(target: Lens, finished: Path, prompts_file: Path) -> N
     assert settings["trees"] == [[6, 2, 2]]
     assert settings["eagle3"] == {"digest": "abc", "draft_vocab_size": target.d_vocab}
     assert settings["sps"] is None
-    assert settings["probe"]["digest"] == probe_digest(probe_for(target))
+    assert settings["probe"]["digest"] == probe_for(target).digest
     assert settings["probe"]["label_offset"] == 1
     assert settings["sampling"] == {"temperature": 0.0, "repetition_penalty": 1.0}
     assert settings["model"] == target.fingerprint
@@ -115,8 +115,12 @@ def test_a_run_reads_back(target: Lens, finished: Path, prompts_file: Path) -> N
     assert metrics["prompts"] == 4
     assert metrics["positions"] == len(whole)
     assert metrics["trace_cost_over_generation"] >= 1
+    some = CounterfactualTrace.read(finished, prompt_ids=["p/2", "p/1"], columns=["copy_n3"])
+    assert some.prompts["prompt_id"].tolist() == ["p/2", "p/1"]
+    assert some.positions["prompt_id"].unique().tolist() == ["p/2", "p/1"]
+    assert list(some.positions) == ["prompt_id", "position", "limit", "score", "gap", "copy_n3"]
     with pytest.raises(SwitchSDError, match="no prompt 'p/9'"):
-        trace.positions("p/9")
+        CounterfactualTrace.read(finished, prompt_ids=["p/9"])
 
 
 def test_an_interrupted_run_goes_on(
@@ -151,14 +155,14 @@ def test_an_interrupted_run_goes_on(
     with pytest.raises(KeyboardInterrupt):
         go()
     with pytest.raises(SwitchSDError, match="unfinished"):
-        open_trace(run)
+        CounterfactualTrace.read(run)
     (run / "texts" / "0001.parquet").unlink()  # killed between the two files of a prompt
     (tmp_path / "go-on").touch()
     go()
     assert traced == ["p/0", "p/1", "p/1", "p/2", "p/3"]
     assert len(asked) == 1  # first answers are not given twice
     assert reported[-1] == (4, 4)
-    assert len(open_trace(run, target).positions()) == 48
+    assert len(CounterfactualTrace.read(run, target).positions) == 48
     go(TraceSettings(5, (1,)))  # other settings are another run: the finished one stays beside
     assert len(traced) == 9
     assert len(list(tmp_path.glob("trace-*"))) == 1
@@ -176,11 +180,11 @@ def test_what_is_not_its_own_is_refused(
 ) -> None:
     other = tiny("llama")
     with pytest.raises(SwitchSDError, match="another model"):
-        open_trace(finished, other)
+        CounterfactualTrace.read(finished, other)
     tokenizer = target.tokenizer
     changed = Lens(target.name, target.model, None, "live")
     with pytest.raises(SwitchSDError, match="another tokenizer"):
-        open_trace(finished, changed)
+        CounterfactualTrace.read(finished, changed)
     assert tokenizer_digest(target) != tokenizer_digest(changed)
     assert tokenizer is target.tokenizer
     for place, (change, message) in enumerate(
@@ -197,32 +201,31 @@ def test_what_is_not_its_own_is_refused(
         change(manifest)
         write_json(path / "manifest.json", manifest)
         with pytest.raises(SwitchSDError, match=message):
-            open_trace(path, target)
+            CounterfactualTrace.read(path, target)
     with pytest.raises(SwitchSDError, match="not a run folder"):
-        open_trace(tmp_path / "nothing")
+        CounterfactualTrace.read(tmp_path / "nothing")
 
 
 def test_damage_is_named(finished: Path, tmp_path: Path) -> None:
     path = copied(finished, tmp_path / "damaged")
     file = path / "positions" / "0001.parquet"
-    trace = open_trace(path)
     whole = file.read_bytes()
     file.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(SwitchSDError, match=r"0001\.parquet is damaged"):
-        trace.positions("p/1")
-    trace.positions("p/0")
+        CounterfactualTrace.read(path)
+    assert len(CounterfactualTrace.read(path, prompt_ids=["p/0"]).prompts) == 1
     file.write_bytes((path / "positions" / "0002.parquet").read_bytes())
-    with pytest.raises(SwitchSDError, match="not the table of p/1"):
-        trace.positions()
+    with pytest.raises(SwitchSDError, match="those of p/1"):
+        CounterfactualTrace.read(path)
     pd.DataFrame({"a": [1]}).to_parquet(file)
-    with pytest.raises(SwitchSDError, match="not the table of p/1"):
-        trace.positions()
+    with pytest.raises(SwitchSDError, match="those of p/1"):
+        CounterfactualTrace.read(path)
     file.unlink()
     with pytest.raises(SwitchSDError, match="does not exist"):
-        trace.positions()
+        CounterfactualTrace.read(path)
     (path / "prompts.parquet").write_bytes(b"no")
     with pytest.raises(SwitchSDError, match=r"prompts\.parquet is damaged"):
-        open_trace(path)
+        CounterfactualTrace.read(path)
 
 
 def test_bad_prompts_are_named(target: Lens, tmp_path: Path, prompts_file: Path) -> None:
@@ -269,8 +272,8 @@ def test_on_the_command_line(
     assert done.returncode == 0, done.stderr
     assert "3 prompts" in done.stdout
     assert "left out" not in done.stderr
-    trace = open_trace(run, target)
-    table = trace.positions()
+    trace = CounterfactualTrace.read(run, target)
+    table = trace.positions
     assert {"eagle3", "sps", "tree_6_2_2", "tree_9_3_2"} <= set(table.columns)
     # the draft is the target itself: everything is accepted, as far as live decoding lets it
     assert table["sps"].tolist() == np.minimum(table["limit"], 10).tolist()
@@ -282,8 +285,8 @@ def test_on_the_command_line(
     for said in ("no eagle3 draft for", "no probe for"):
         assert said in done.stderr
     assert "sps" not in done.stderr
-    assert "eagle3" not in open_trace(run).positions()
-    assert len(open_trace(run).prompts) == 4
+    assert "eagle3" not in CounterfactualTrace.read(run).positions
+    assert len(CounterfactualTrace.read(run).prompts) == 4
     for wrong, message in (
         (("--sets", ","), "no prompt sets"),
         (("--sets", "humanevil"), "unknown benchmark"),

@@ -23,7 +23,7 @@ from switchsd.analysis.bench.transformers import TRANSFORMERS, references
 from switchsd.analysis.replay.replay import replay
 from switchsd.analysis.replay.settings import Setting
 from switchsd.analysis.traces.columns import TraceSettings
-from switchsd.analysis.traces.trace import Traced, some_prompts
+from switchsd.analysis.traces.trace import CounterfactualTrace
 from switchsd.analysis.traces.write import run_trace
 from switchsd.apps.commands.bench import bench_command
 from switchsd.decoding.drafts import Drafts
@@ -202,7 +202,7 @@ def test_a_run_goes_on_and_writes_every_table(
     settings = TraceSettings(20, trees=(TREE,))
     run_trace(target, drafts, probe_for(target, bias=1.0), folder, settings,
               sets=[str(prompts_file)])  # fmt: skip
-    traced = Traced.read(folder)
+    traced = CounterfactualTrace.read(folder)
     traced.prompts["set"] = "mtbench"
     profile = profile_for(["eagle3", "sps", "tree_20_4_4"])
     write_outcome(run, trace=traced, profile=profile, tokenizer=target.tokenizer)
@@ -243,7 +243,7 @@ def test_a_run_goes_on_and_writes_every_table(
     assert "transformers" in page
     with pytest.raises(SwitchSDError, match="hold replayed sets"):
         write_outcome(run)
-    mine = Traced.read(folder)  # of 20 new tokens, where live decoding had 40
+    mine = CounterfactualTrace.read(folder)  # of 20 new tokens, where live decoding had 40
     write_outcome(run, trace=mine, profile=profile)
     assert run.metrics()["replay_speedup_error_bench"] is None
     run.describe(config={**run.manifest()["config"], "new_tokens": 20})
@@ -251,8 +251,8 @@ def test_a_run_goes_on_and_writes_every_table(
     speeds = run.table("replayed_speeds").set_index("policy")
     assert list(speeds.index) == list(methods.raced)
     assert speeds.loc["pld", "live"] == rows["pld"]["speedup"]
-    both = some_prompts(  # the trace has more of them
-        mine, mine.prompts["prompt_id"].isin(run.table("prompts")["prompt_id"]).to_numpy()
+    both = mine.only(  # the trace has more of them
+        mine.prompts["prompt_id"].isin(run.table("prompts")["prompt_id"]).to_numpy()
     )
     replayed = replay(both, Setting("pld"), profile=profile).steps()
     plain = replay(both, Setting("vanilla"), profile=profile).steps()
@@ -262,8 +262,7 @@ def test_a_run_goes_on_and_writes_every_table(
     assert run.metrics()["replay_speedup_error_bench"]["pld"] == pytest.approx(
         abs(speeds.loc["pld", "replayed"] / speeds.loc["pld", "live"] - 1)
     )
-    wrong = Traced.read(folder)
-    object.__setattr__(wrong, "fingerprint", "x" * 32)
+    wrong = replace(mine, settings={**mine.settings, "model": "x" * 32})
     with pytest.raises(SwitchSDError, match="another model"):
         write_outcome(run, trace=wrong, profile=profile)
 

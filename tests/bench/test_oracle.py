@@ -20,7 +20,7 @@ from switchsd.analysis.replay.oracle import (
 from switchsd.analysis.replay.paths import TracedDraft
 from switchsd.analysis.replay.replay import replay
 from switchsd.analysis.replay.settings import Setting
-from switchsd.analysis.traces.trace import Traced, some_prompts
+from switchsd.analysis.traces.trace import CounterfactualTrace
 from switchsd.decoding.drafters.copy import RecentCopier
 from switchsd.decoding.gates.gate import Observation, Path
 from switchsd.decoding.policies import POLICIES, Policy
@@ -45,7 +45,9 @@ class ByList:
     def observe(self, outcome) -> None: ...
 
 
-def every_sequence(trace: Traced, kind: str, gammas: list[int], sizes: list[tuple[int, int]]):
+def every_sequence(
+    trace: CounterfactualTrace, kind: str, gammas: list[int], sizes: list[tuple[int, int]]
+):
     """The least time over all ways through one prompt, each priced by the profile alone."""
     start, end = int(trace.prompts["n_prompt"][0]), len(trace.texts[0])
     accepted = dict(zip(trace.committed, trace.accepted(kind), strict=True))
@@ -187,7 +189,7 @@ def test_shares_pool_prompts() -> None:
     assert (of_switch["share"] <= 1).all()
     for part in ("set0", "set1"):
         keep = (trace.prompts["set"] == part).to_numpy()
-        alone = some_prompts(trace, keep)
+        alone = trace.only(keep)
         ms = replay(alone, policies["switchsd"], profile=PROFILE).prompt_ms().sum()
         always = replay(alone, policies["eagle3"], profile=PROFILE).prompt_ms().sum()
         bound = oracle_path(alone, fixed, PROFILE).prompt_ms.sum()

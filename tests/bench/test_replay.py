@@ -18,7 +18,7 @@ from switchsd.analysis.replay.replay import by_set, play, replay, sweep
 from switchsd.analysis.replay.settings import Setting, TracedProbe
 from switchsd.analysis.traces.columns import TraceSettings
 from switchsd.analysis.traces.record import trace_prompt
-from switchsd.analysis.traces.trace import Traced
+from switchsd.analysis.traces.trace import CounterfactualTrace
 from switchsd.decoding.drafters.copy import RecentCopier
 from switchsd.decoding.drafters.draft_model import DraftModel
 from switchsd.decoding.drafts import Drafts
@@ -316,7 +316,7 @@ def test_near_ties_are_marked() -> None:
     positions.loc[4, "score"] = np.float32(0.5 + 5e-6)
     positions["gap"] = np.float32(1.0)
     positions.loc[10, "gap"] = np.float32(5e-5)
-    near = Traced(trace.prompts, positions, trace.stops, trace.fingerprint, trace.tau)
+    near = replace(trace, positions=positions)
     steps = replay(near, Setting(tau=0.5, draft="none")).steps()
     start = int(trace.prompts["n_prompt"][0])
     expected = [
@@ -420,34 +420,34 @@ def test_what_cannot_be_replayed_is_named() -> None:
     with pytest.raises(SwitchSDError, match="can only be replayed"):
         TracedDraft("eagle3").propose([1], 3, None)
     positions = trace.positions.assign(score=np.float32(np.nan))
-    blind = Traced(trace.prompts, positions, tau=0.5)
+    blind = replace(trace, positions=positions)
     with pytest.raises(SwitchSDError, match="no probe scores"):
         replay(blind, Setting())
     with pytest.raises(SwitchSDError, match="not all there"):
-        Traced(trace.prompts, trace.positions.iloc[:-1])
+        CounterfactualTrace(trace.prompts, trace.positions.iloc[:-1])
     with pytest.raises(SwitchSDError, match="no prompts"):
-        Traced(trace.prompts.iloc[:0], trace.positions.iloc[:0])
+        CounterfactualTrace(trace.prompts.iloc[:0], trace.positions.iloc[:0])
 
 
 def test_a_trace_is_read_back(tmp_path: Path) -> None:
     trace = made_up(prompts=12)
     run = written(tmp_path / "t", trace)
     with pytest.raises(SwitchSDError, match="unfinished"):
-        Traced.read(run.path)
+        CounterfactualTrace.read(run.path)
     run.finish()
-    again = Traced.read(run.path)
+    again = CounterfactualTrace.read(run.path)
     settings = [Setting(W=3, n=1), Setting("suffix"), Setting("sps")]
     pd.testing.assert_frame_equal(sweep(trace, settings), sweep(again, settings))
     (run.path / "positions" / "0011.parquet").unlink()
     with pytest.raises(SwitchSDError, match="does not exist"):
-        Traced.read(run.path)
+        CounterfactualTrace.read(run.path)
 
 
 def test_foreign_and_sampled_traces_are_refused(tmp_path: Path) -> None:
     sampled = written(tmp_path / "s", made_up(), sampling={"temperature": 0.7})
     sampled.finish()
     with pytest.raises(SwitchSDError, match="sampled"):
-        Traced.read(sampled.path)
+        CounterfactualTrace.read(sampled.path)
     Run.start(tmp_path / "other", command="demo", config={}).finish()
     with pytest.raises(SwitchSDError, match="not a counterfactual trace"):
-        Traced.read(tmp_path / "other")
+        CounterfactualTrace.read(tmp_path / "other")

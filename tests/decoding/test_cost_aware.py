@@ -21,7 +21,7 @@ from switchsd.analysis.replay.paths import TracedDraft
 from switchsd.analysis.replay.replay import replay
 from switchsd.analysis.replay.settings import Setting, TracedProbe
 from switchsd.analysis.replay.time_left import Steps, run_policy, time_left
-from switchsd.analysis.traces.trace import Traced
+from switchsd.analysis.traces.trace import CounterfactualTrace
 from switchsd.apps.commands.gate import gate_app
 from switchsd.apps.commands.replay import replay_command
 from switchsd.decoding.drafters.copy import RecentCopier
@@ -46,7 +46,7 @@ PROFILE = profile_for()
 
 
 def some_fit(
-    trace: Traced | None = None, kind: str | None = "eagle3", **options: Any
+    trace: CounterfactualTrace | None = None, kind: str | None = "eagle3", **options: Any
 ) -> CostAwareFit:
     trace = trace or made_up()
     return random_fit(TracedProbe.of(trace), TracedDraft(kind) if kind else None, **options)
@@ -257,16 +257,14 @@ def test_time_left_is_the_time_that_replay_takes(kind: str | None) -> None:
             assert left[step, place] - chosen[place] == pytest.approx(changed)
 
 
-def telling(seed: int = 0, *, prompts: int = 40, tokens: int = 60) -> Traced:
+def telling(seed: int = 0, *, prompts: int = 40, tokens: int = 60) -> CounterfactualTrace:
     """A trace whose score says whether the newest candidate has a right token."""
     trace = made_up(prompts=prompts, tokens=tokens, seed=seed, vocab=20)
     right = np.array([len(c) > 0 and c[0] >= 1 for c in trace.positions["copy_n1"]])
     noise = np.random.default_rng(seed).random(len(right)) * 0.4
     score = np.where(right, 0.55 + noise, 0.05 + noise).astype(np.float32)
     frame = trace.prompts.assign(set="train")
-    return Traced(
-        frame, trace.positions.assign(score=score), fingerprint=trace.fingerprint, tau=0.5
-    )
+    return replace(trace, prompts=frame, positions=trace.positions.assign(score=score))
 
 
 def test_the_fit_learns_what_the_score_says_and_is_better_unseen() -> None:
@@ -320,10 +318,7 @@ def test_shapes_are_chosen_on_held_out_prompts() -> None:
 
 def test_shares_include_cost_aware(tmp_path: Path) -> None:
     train, test = telling(0), telling(1)
-    test = Traced(
-        test.prompts.assign(set=[f"s{k % 2}" for k in range(40)]), test.positions,
-        fingerprint=test.fingerprint, tau=0.5,
-    )  # fmt: skip
+    test = replace(test, prompts=test.prompts.assign(set=[f"s{k % 2}" for k in range(40)]))
     fit_cost_aware(train, PROFILE, shape=Shape(n=1, bins=4)).save(tmp_path / "fit.json")
     fixed = Setting(n=1, draft="eagle3")
     table = oracle_shares(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,7 @@ from switchsd.analysis.paper.claims_traces import best_gamma_shift, trace_claims
 from switchsd.analysis.replay.acceptance import both_paths
 from switchsd.analysis.replay.replay import replay
 from switchsd.analysis.replay.settings import Setting
-from switchsd.analysis.traces.trace import Traced
+from switchsd.analysis.traces.trace import CounterfactualTrace
 from switchsd.apps.commands.paper import claims_command
 from switchsd.intervals import Estimate
 from switchsd.runs import Run
@@ -166,16 +167,17 @@ def test_the_worst_set_decides() -> None:
     assert by_words(two, "faster than EAGLE-3 on every set").verdict == UNMEASURED
 
 
-def benchmark_trace() -> Traced:
+def benchmark_trace() -> CounterfactualTrace:
     trace = made_up(prompts=6, tokens=60, vocab=12)
     names = ["humaneval", "math500", "cnndm"] * 2
     accepted = [c[0] if len(c) else 0 for c in trace.positions["copy_n3"]]
     score = np.where(np.array(accepted) >= 3, 0.9, 0.1).astype(np.float32)
     score[::7] = 0.9  # wrong now and then
-    return Traced(
-        trace.prompts.assign(set=names), trace.positions.assign(score=score),
-        fingerprint=trace.fingerprint, tau=0.5,
-    )  # fmt: skip
+    return replace(
+        trace,
+        prompts=trace.prompts.assign(set=names),
+        positions=trace.positions.assign(score=score),
+    )
 
 
 def test_claims_about_both_paths_and_lookahead() -> None:
@@ -206,7 +208,7 @@ def test_claims_about_both_paths_and_lookahead() -> None:
     assert best_gamma_shift(trace, PROFILE).value == shift.ours
     assert [c.verdict for c in trace_claims(None, None)] == [UNMEASURED] * 3
     assert trace_claims(trace, None)[2].verdict == UNMEASURED
-    blind = Traced(trace.prompts, trace.positions.assign(score=np.float32(np.nan)), tau=0.5)
+    blind = replace(trace, positions=trace.positions.assign(score=np.float32(np.nan)))
     assert [c.verdict for c in trace_claims(blind, PROFILE)] == [UNMEASURED] * 3
 
 
