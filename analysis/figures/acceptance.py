@@ -23,8 +23,10 @@ from .style import (
     PATH_COLOURS,
     PATH_PATTERNS,
     VERMILLION,
+    add_series,
     figure,
     template,
+    whiskers,
 )
 
 _STYLES = {
@@ -38,30 +40,18 @@ _NAMES = {"mean": "mean accepted length", "maximum": "share of full-length accep
 def acceptance_by_set(summary: pd.DataFrame, measure: str = "mean") -> go.Figure:
     """Mean or maximum-length yield of each set, a series a state or path, with intervals."""
     column = "probe" if "probe" in summary else "path"
-    low, high = f"{measure}_low", f"{measure}_high"
-    require(summary, "acceptance", "set", column, "n", measure, low, high)
+    require(summary, "acceptance", "set", column, "n", measure, f"{measure}_low", f"{measure}_high")
     drawn = figure("", _NAMES[measure])
     for state in summary[column].unique():
         rows = summary[summary[column] == state]
         colour, symbol = _STYLES.get(str(state), (BLUE, "circle"))
         named = f"probe {state}" if column == "probe" else str(state)
-        drawn.add_scatter(
-            x=rows["set"],
-            y=rows[measure],
-            customdata=rows["n"],
-            name=f"{named} (n = {int(rows['n'].iloc[0]):,})",
-            mode="markers",
-            marker={"color": colour, "symbol": symbol, "size": 11},
-            error_y={
-                "type": "data",
-                "symmetric": False,
-                "array": rows[high] - rows[measure],
-                "arrayminus": rows[measure] - rows[low],
-                "thickness": 1.5,
-                "width": 4,
-            },
-            hovertemplate=f"{named}, %{{x}}: %{{y:.3f}}<br>n = %{{customdata:,}}<extra></extra>",
-        )
+        add_series(
+            drawn, rows["set"], rows[measure], (colour, symbol, ""),
+            f"{named} (n = {int(rows['n'].iloc[0]):,})",
+            f"{named}, %{{x}}: %{{y:.3f}}<br>n = %{{customdata:,}}",
+            size=11, customdata=rows["n"], error_y=whiskers(rows, measure, width=4),
+        )  # fmt: skip
     drawn.update_layout(scattermode="group", scattergap=0.6, height=340)
     drawn.update_yaxes(rangemode="tozero", tickformat=".0%" if measure == "maximum" else "")
     return drawn

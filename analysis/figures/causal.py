@@ -12,8 +12,23 @@ from ...errors import SwitchSDError
 from ...runs import require
 from . import causal as draw
 from .explain import head_map, kind_shares, score_against_share, waterfall
-from .probing import SERIES
-from .style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, figure
+from .style import (
+    BLUE,
+    DASHED,
+    DOTTED,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    SERIES,
+    SKY,
+    VERMILLION,
+    Look,
+    add_diagonal,
+    add_series,
+    figure,
+    whiskers,
+)
 
 REGIONS = ("source", "after_source", "copy", "reader", "elsewhere")
 
@@ -32,13 +47,16 @@ FIGURE_NAMES = {
 }
 """Columns as people write them."""
 
-HEAD_SETS = {
-    "induction": ("top induction heads", BLUE, "circle", "solid"),
-    "attribution": ("top attribution heads", VERMILLION, "square", "dash"),
-    "induction_below": ("top induction heads below the probe's site", SKY, "triangle-up", "solid"),
-    "random": ("random heads, induction layers", GREY, "diamond", "dot"),
-    "random_induction_below": ("random heads, their layers", PURPLE, "triangle-down", "dot"),
-    "random_attribution": ("random heads, attribution layers", ORANGE, "x", "dashdot"),
+HEAD_SETS: dict[str, tuple[str, Look]] = {
+    "induction": ("top induction heads", (BLUE, "circle", "solid")),
+    "attribution": ("top attribution heads", (VERMILLION, "square", "dash")),
+    "induction_below": (
+        "top induction heads below the probe's site",
+        (SKY, "triangle-up", "solid"),
+    ),
+    "random": ("random heads, induction layers", (GREY, "diamond", "dot")),
+    "random_induction_below": ("random heads, their layers", (PURPLE, "triangle-down", "dot")),
+    "random_attribution": ("random heads, attribution layers", (ORANGE, "x", "dashdot")),
 }
 
 _REGION_COLOURS = dict(zip(REGIONS, (GREEN, SKY, ORANGE, BLUE, GREY), strict=True))
@@ -63,27 +81,18 @@ def ablation_curve(ablation: pd.DataFrame, name: str) -> go.Figure:
     """
     require(ablation, "ablation", "heads", "k", name, f"{name}_low", f"{name}_high")
     drawn = figure("heads ablated", FIGURE_NAMES.get(name, name))
-    for kind, (label, colour, symbol, dash) in HEAD_SETS.items():
+    for kind, (label, look) in HEAD_SETS.items():
         rows = ablation[ablation["heads"] == kind].sort_values("k")
         if rows.empty:
             continue
-        drawn.add_scatter(
-            x=rows["k"],
-            y=rows[name],
-            name=label,
-            mode="lines+markers",
-            line={"color": colour, "dash": dash, "width": 2},
-            marker={"color": colour, "symbol": symbol, "size": 9},
-            error_y=_bars(rows, name),
-            hovertemplate=f"{label}, %{{x}} heads: %{{y:.3f}}<extra></extra>",
-        )
+        add_series(
+            drawn, rows["k"], rows[name], look, label, f"{label}, %{{x}} heads: %{{y:.3f}}",
+            mode="lines+markers", error_y=whiskers(rows, name),
+        )  # fmt: skip
     clean = ablation[ablation["heads"] == "none"]
     if len(clean):
-        drawn.add_hline(
-            y=float(clean[name].iloc[0]),
-            line={"color": GREY, "dash": "dash", "width": 1.5},
-            annotation={"text": "nothing ablated", "font": {"color": GREY}},
-        )
+        words = {"text": "nothing ablated", "font": {"color": GREY}}
+        drawn.add_hline(y=float(clean[name].iloc[0]), line=DASHED, annotation=words)
     drawn.update_xaxes(type="log", tickvals=sorted(ablation.loc[ablation["k"] > 0, "k"].unique()))
     return drawn
 
@@ -99,20 +108,14 @@ def dose_response(steering: pd.DataFrame, name: str) -> go.Figure:
     drawn = figure("dose (standard deviations of the site)", FIGURE_NAMES.get(name, name))
     for place, direction in enumerate(steering["direction"].unique()):
         rows = steering[steering["direction"] == direction].sort_values("dose")
-        colour, symbol, dash = SERIES[place % len(SERIES)]
         draws = int(rows["draws"].max()) if "draws" in rows else 1
         label = f"{direction}, mean of {draws}" if draws > 1 else str(direction)
-        drawn.add_scatter(
-            x=rows["dose"],
-            y=rows[name],
-            name=label,
-            mode="lines+markers",
-            line={"color": colour, "dash": dash, "width": 2},
-            marker={"color": colour, "symbol": symbol, "size": 9},
-            error_y=_bars(rows, name),
-            hovertemplate=f"{label}, dose %{{x}}: %{{y:.3f}}<extra></extra>",
-        )
-    drawn.add_vline(x=0, line={"color": GREY, "dash": "dot", "width": 1.5})
+        add_series(
+            drawn, rows["dose"], rows[name], SERIES[place % len(SERIES)], label,
+            f"{label}, dose %{{x}}: %{{y:.3f}}",
+            mode="lines+markers", error_y=whiskers(rows, name),
+        )  # fmt: skip
+    drawn.add_vline(x=0, line=DOTTED)
     return drawn
 
 
@@ -132,25 +135,13 @@ def patching_agreement(units: pd.DataFrame, target: str) -> go.Figure:
         part = rows[rows["region"] == region]
         if part.empty:
             continue
-        drawn.add_scatter(
-            x=part["gradient"],
-            y=part["exact"],
-            name=REGION_NAMES[region],
-            mode="markers",
-            text=[component_name(*unit) for unit in zip(part["layer"], part["head"], strict=True)],
-            marker={
-                "color": _REGION_COLOURS[region],
-                "symbol": SERIES[REGIONS.index(region)][1],
-                "size": 7,
-                "opacity": 0.8,
-            },
-            hovertemplate="%{text}: gradient %{x:.2f}, exact %{y:.2f}<extra></extra>",
-        )
-    ends = [float(rows["gradient"].min()), float(rows["gradient"].max())]
-    drawn.add_scatter(
-        x=ends, y=ends, mode="lines", name="equal", line={"color": GREY, "dash": "dot"},
-        hoverinfo="skip",
-    )  # fmt: skip
+        add_series(
+            drawn, part["gradient"], part["exact"],
+            (_REGION_COLOURS[region], SERIES[REGIONS.index(region)][1], ""),
+            REGION_NAMES[region], "%{text}: gradient %{x:.2f}, exact %{y:.2f}",
+            size=7, marker={"opacity": 0.8}, text=component_names(part),
+        )  # fmt: skip
+    add_diagonal(drawn, "equal", [float(rows["gradient"].min()), float(rows["gradient"].max())])
     return drawn
 
 
@@ -167,12 +158,11 @@ def patching_regions(shares: pd.DataFrame, target: str, *, count: int = 20) -> g
     rows = shares[shares["target"] == target]
     rows = rows.iloc[np.argsort(-rows["share"].abs().to_numpy(), kind="stable")[:count]]
     rows = rows.sort_values("share", kind="stable")
-    names = [component_name(*unit) for unit in zip(rows["layer"], rows["head"], strict=True)]
     drawn = figure("share of what the corruption took, by gradient", "")
     for region, column in zip(REGIONS, columns, strict=True):
         drawn.add_bar(
             x=rows[column],
-            y=names,
+            y=component_names(rows),
             orientation="h",
             name=REGION_NAMES[region],
             marker={
@@ -194,16 +184,12 @@ def matched_scores(matched: pd.DataFrame) -> go.Figure:
         ("auroc", "all positions with a match", GREY, "diamond-open"),
         ("auroc_within", "matched positions", BLUE, "circle"),
     ):
-        drawn.add_scatter(
-            x=rows[column],
-            y=rows["score"],
-            name=label,
-            mode="markers",
-            marker={"color": colour, "symbol": symbol, "size": 10, "line": {"width": 2}},
-            error_x=_bars(rows, column),
-            hovertemplate=f"%{{y}}, {label}: %{{x:.3f}}<extra></extra>",
-        )
-    drawn.add_vline(x=0.5, line={"color": GREY, "dash": "dot", "width": 1.5})
+        add_series(
+            drawn, rows[column], rows["score"], (colour, symbol, ""), label,
+            f"%{{y}}, {label}: %{{x:.3f}}",
+            size=10, marker={"line": {"width": 2}}, error_x=whiskers(rows, column),
+        )  # fmt: skip
+    drawn.add_vline(x=0.5, line=DOTTED)
     drawn.update_layout(height=160 + 40 * len(rows))
     return drawn
 
@@ -224,10 +210,10 @@ def matched_part_shares(parts: pd.DataFrame, *, count: int = 20) -> go.Figure:
             "symbol": ["circle" if kind == "head" else "square" for kind in rows["kind"]],
             "size": 9,
         },
-        error_x=_bars(rows, "share"),
+        error_x=whiskers(rows, "share"),
         hovertemplate="%{y}: %{x:.3f}, AUROC alone %{customdata:.3f}<extra></extra>",
     )
-    drawn.add_vline(x=0, line={"color": GREY, "dash": "dot", "width": 1.5})
+    drawn.add_vline(x=0, line=DOTTED)
     drawn.update_layout(showlegend=False, height=140 + 22 * len(rows))
     return drawn
 
@@ -237,15 +223,9 @@ def component_name(layer: int, head: int) -> str:
     return f"MLP {layer}" if head == MLP else f"head {layer}.{head}"
 
 
-def _bars(rows: pd.DataFrame, column: str) -> dict[str, object]:
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": rows[f"{column}_high"] - rows[column],
-        "arrayminus": rows[column] - rows[f"{column}_low"],
-        "thickness": 1.5,
-        "width": 3,
-    }
+def component_names(units: pd.DataFrame) -> list[str]:
+    """`component_name` of every row."""
+    return [component_name(*unit) for unit in zip(units["layer"], units["head"], strict=True)]
 
 
 Draw = Callable[[pd.DataFrame], go.Figure]

@@ -39,12 +39,6 @@ def roc_curve(probe_test: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def area_under(roc: pd.DataFrame) -> float:
-    """AUROC of a curve from `roc_curve`: the area by trapezoids."""
-    x, y = roc["false_positive_rate"], roc["true_positive_rate"]
-    return float(((x - x.shift()) * (y + y.shift()) / 2).sum())
-
-
 def rates_at(probe_test: pd.DataFrame, tau: float) -> tuple[float, float]:
     """False and true positive rate of saying copy where score ≥ τ."""
     require(probe_test, "probe_test", "label", "score")

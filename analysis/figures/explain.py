@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from ...errors import SwitchSDError
 from ...runs import require
-from .style import BLUE, GREY, ORANGE, VERMILLION, figure
+from .style import BLUE, DOTTED, GREY, ORANGE, VERMILLION, figure, whiskers
 from .words import visible_plain
 
 _DIVERGING = ((0.0, BLUE), (0.5, "rgba(128,134,142,0.12)"), (1.0, VERMILLION))
@@ -141,19 +141,12 @@ def score_against_share(link: pd.DataFrame) -> go.Figure:
         y=link["share"],
         customdata=[f"{layer}.{head}" for layer, head in zip(link["layer"], link["head"],
                                                             strict=True)],
-        error_y={
-            "type": "data",
-            "symmetric": False,
-            "array": link["share_high"] - link["share"],
-            "arrayminus": link["share"] - link["share_low"],
-            "thickness": 1,
-            "width": 0,
-        },
+        error_y=whiskers(link, "share", thickness=1, width=0),
         mode="markers",
         marker={"color": BLUE, "size": 7},
         hovertemplate="head %{customdata}<br>induction %{x:.3f}<br>share %{y:.3f}<extra></extra>",
     )  # fmt: skip
-    drawn.add_hline(y=0, line={"color": GREY, "dash": "dot", "width": 1.5})
+    drawn.add_hline(y=0, line=DOTTED)
     drawn.update_layout(showlegend=False)
     return drawn
 
@@ -168,13 +161,7 @@ def kind_shares(kinds: pd.DataFrame) -> go.Figure:
         y=rows["kind"],
         x=rows["share"],
         marker={"color": BLUE},
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": rows["share_high"] - rows["share"],
-            "arrayminus": rows["share"] - rows["share_low"],
-            "thickness": 1.5,
-        },
+        error_x=whiskers(rows, "share", width=None),
         hovertemplate="%{y}: %{x:.1%}<extra></extra>",
     )
     drawn.update_xaxes(tickformat=".0%")

@@ -13,7 +13,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ...runs import require
-from .style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, figure
+from .style import BLUE, DOTTED, GREY, SERIES, VERMILLION, add_series, figure, whiskers
 
 _SET_NAMES = {
     "copy_diversity": "CopyDiversity (test)",
@@ -25,14 +25,6 @@ _SET_NAMES = {
     "mtbench": "MT-Bench",
     "all": "all four benchmarks",
 }
-SERIES = (
-    (BLUE, "circle", "solid"),
-    (VERMILLION, "square", "dash"),
-    (GREEN, "diamond", "dot"),
-    (PURPLE, "triangle-up", "dashdot"),
-    (ORANGE, "x", "longdash"),
-    (SKY, "cross", "longdashdot"),
-)
 
 _LOWEST_SHOWN = 0.45  # just below chance; a lower estimate widens the axis
 
@@ -99,19 +91,12 @@ def training_tokens(table: pd.DataFrame) -> go.Figure:
     for place, (column, name) in enumerate(
         (("auroc", "CopyDiversity (test)"), ("eval_auroc", "all four benchmarks"))
     ):
-        colour, symbol, dash = SERIES[place]
         mean = table.groupby("n_train")[column].mean()
-        drawn.add_scatter(x=mean.index, y=mean, name=name, mode="lines",
-                          line={"color": colour, "dash": dash, "width": 2})  # fmt: skip
-        drawn.add_scatter(
-            x=table["n_train"],
-            y=table[column],
-            name=f"{name}, one draw of prompts",
-            mode="markers",
-            showlegend=False,
-            marker={"color": colour, "symbol": symbol, "size": 7},
-            hovertemplate="%{x:,} tokens: %{y:.3f}<extra></extra>",
-        )
+        add_series(drawn, mean.index, mean, SERIES[place], name, "", mode="lines")
+        add_series(
+            drawn, table["n_train"], table[column], SERIES[place], f"{name}, one draw of prompts",
+            "%{x:,} tokens: %{y:.3f}", size=7, showlegend=False,
+        )  # fmt: skip
     drawn.update_xaxes(type="log")
     return drawn
 
@@ -146,16 +131,11 @@ def families(table: pd.DataFrame, *, loops: str = "with") -> go.Figure:
         ("f1_always_copy", "always-copy F1", GREY, "line-ns-open"),
         ("auroc", "AUROC", VERMILLION, "diamond"),
     ):
-        drawn.add_scatter(
-            x=rows[column],
-            y=rows["family"],
-            customdata=rows["prevalence"],
-            name=name,
-            mode="markers",
-            marker={"color": colour, "symbol": symbol, "size": 9, "line": {"width": 2}},
-            hovertemplate=f"%{{y}}<br>{name} %{{x:.3f}}<br>%{{customdata:.0%}} copied"
-            "<extra></extra>",
-        )
+        add_series(
+            drawn, rows[column], rows["family"], (colour, symbol, ""), name,
+            f"%{{y}}<br>{name} %{{x:.3f}}<br>%{{customdata:.0%}} copied",
+            marker={"line": {"width": 2}}, customdata=rows["prevalence"],
+        )  # fmt: skip
     drawn.update_layout(height=120 + 22 * len(rows))
     drawn.update_xaxes(range=[-0.02, 1.02])
     return drawn
@@ -169,15 +149,7 @@ def tries(table: pd.DataFrame) -> go.Figure:
     for place, (column, name) in enumerate(
         (("auroc", "the paper's label"), ("auroc_given_match", "accepted ≥ 3, given a match"))
     ):
-        colour, symbol, _ = SERIES[place]
-        drawn.add_scatter(
-            x=rows[column],
-            y=rows["attempt"],
-            name=name,
-            mode="markers",
-            marker={"color": colour, "symbol": symbol, "size": 9},
-            hovertemplate="%{y}: %{x:.3f}<extra></extra>",
-        )
+        add_series(drawn, rows[column], rows["attempt"], SERIES[place], name, "%{y}: %{x:.3f}")
     drawn.update_layout(height=140 + 24 * len(rows))
     return drawn
 
@@ -193,27 +165,11 @@ def _points(
     line: bool = False,
 ) -> None:
     """One series of estimates with their intervals, set a little apart from the others."""
-    colour, symbol, dash = SERIES[place % len(SERIES)]
-    bars = {}
-    if f"{column}_low" in rows:
-        bars["error_y"] = {
-            "type": "data",
-            "symmetric": False,
-            "array": rows[f"{column}_high"] - rows[column],
-            "arrayminus": rows[column] - rows[f"{column}_low"],
-            "thickness": 1.5,
-            "width": 3,
-        }
-    drawn.add_scatter(
-        x=x,
-        y=rows[column],
-        name=name,
-        mode="lines+markers" if line else "markers",
-        line={"color": colour, "dash": dash, "width": 1.5},
-        marker={"color": colour, "symbol": symbol, "size": 9},
-        hovertemplate=f"{name}<br>%{{x}}: %{{y:.3f}}<extra></extra>",
-        **bars,
-    )
+    add_series(
+        drawn, x, rows[column], SERIES[place % len(SERIES)], name, f"{name}<br>%{{x}}: %{{y:.3f}}",
+        mode="lines+markers" if line else "markers", width=1.5,
+        error_y=whiskers(rows, column) if f"{column}_low" in rows else None,
+    )  # fmt: skip
     drawn.update_layout(scattermode="group", scattergap=0.5)
     lowest = float(rows.get(f"{column}_low", rows[column]).min()) - 0.03
     shown = drawn.layout.yaxis.range or (_LOWEST_SHOWN, 1.01)
@@ -221,7 +177,7 @@ def _points(
 
 
 def _chance(drawn: go.Figure) -> None:
-    drawn.add_hline(y=0.5, line={"color": GREY, "dash": "dot", "width": 1.5})
+    drawn.add_hline(y=0.5, line=DOTTED)
 
 
 def groups(table: pd.DataFrame, column: str) -> list[tuple[str, pd.DataFrame]]:

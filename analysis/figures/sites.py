@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from ...errors import SwitchSDError
 from ...runs import require
-from .style import GREY, STREAM_STYLES, VERMILLION, figure
+from .style import GREY, STREAM_STYLES, VERMILLION, add_series, figure
 from .words import METRIC_NAMES, chosen_site, stream_name
 
 
@@ -24,15 +24,11 @@ def layer_sweep(
     drawn = figure("layer", METRIC_NAMES.get(metric, metric))
     for stream, rows in _by_stream(sites):
         colour, dash, symbol = STREAM_STYLES.get(stream, (GREY, "solid", "circle"))
-        drawn.add_scatter(
-            x=rows["layer"],
-            y=rows[metric],
-            name=stream_name(stream),
-            mode="lines+markers",
-            line={"color": colour, "dash": dash, "width": 2},
-            marker={"symbol": symbol, "size": 6},
-            hovertemplate=f"{stream_name(stream)}, layer %{{x}}<br>%{{y:.3f}}<extra></extra>",
-        )
+        name = stream_name(stream)
+        add_series(
+            drawn, rows["layer"], rows[metric], (colour, symbol, dash), name,
+            f"{name}, layer %{{x}}<br>%{{y:.3f}}", mode="lines+markers", size=6,
+        )  # fmt: skip
     drawn.add_scatter(
         x=[star["layer"]],
         y=[star[metric]],

@@ -6,8 +6,10 @@ a page that knows better (the report, a figure's own page) overrides both with `
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
+import pandas as pd
 import plotly.graph_objects as go
 
 # Okabe & Ito (2008), without the two (yellow, black) that vanish on a white or a dark page.
@@ -39,6 +41,23 @@ STREAM_STYLES: Final[dict[str, tuple[str, str, str]]] = {
     "attn.hook_z": (ORANGE, "longdashdot", "cross"),
 }
 """Colour, dash and marker of each stream."""
+
+Look = tuple[str, str, str]
+"""Colour, marker and dash of a series."""
+
+SERIES: Final[tuple[Look, ...]] = (
+    (BLUE, "circle", "solid"),
+    (VERMILLION, "square", "dash"),
+    (GREEN, "diamond", "dot"),
+    (PURPLE, "triangle-up", "dashdot"),
+    (ORANGE, "x", "longdash"),
+    (SKY, "cross", "longdashdot"),
+)
+"""How the series of a figure look, in order."""
+
+DOTTED: Final = {"color": GREY, "dash": "dot", "width": 1.5}
+DASHED: Final = {"color": GREY, "dash": "dash", "width": 1.5}
+"""Lines to compare with: chance, zero; and a value that stands out."""
 
 FIGURE_CONFIG: Final = {
     "displaylogo": False,
@@ -106,3 +125,57 @@ def figure(x: str, y: str) -> go.Figure:
     drawn.update_xaxes(title_text=x)
     drawn.update_yaxes(title_text=y)
     return drawn
+
+
+def add_series(
+    drawn: go.Figure,
+    x: Any,
+    y: Any,
+    look: Look,
+    name: str,
+    hover: str,
+    *,
+    mode: str = "markers",
+    width: float = 2,
+    size: float = 9,
+    **more: Any,
+) -> None:
+    """One series of points, with a line where `mode` has lines.
+
+    Args:
+        drawn: gets the series.
+        x, y: columns.
+        look: of `SERIES`, or the series' own.
+        name: in the legend.
+        hover: Plotly's template for one point; empty: what Plotly says by itself.
+        mode: Plotly's.
+        width: of the line, pixels.
+        size: of the markers, pixels.
+        more: attributes of Plotly's scatter.
+    """
+    colour, symbol, dash = look
+    if "lines" in mode:
+        more["line"] = {"color": colour, "dash": dash, "width": width}
+    if "markers" in mode:
+        more["marker"] = {"color": colour, "symbol": symbol, "size": size} | more.get("marker", {})
+    said = f"{hover}<extra></extra>" if hover else None
+    drawn.add_scatter(x=x, y=y, name=name, mode=mode, hovertemplate=said, **more)
+
+
+def whiskers(
+    rows: pd.DataFrame, column: str, *, thickness: float = 1.5, width: float | None = 3
+) -> dict[str, Any]:
+    """Plotly's error bars of a column, from its interval in `<column>_low` and `<column>_high`."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": rows[f"{column}_high"] - rows[column],
+        "arrayminus": rows[column] - rows[f"{column}_low"],
+        "thickness": thickness,
+        "width": width,
+    }
+
+
+def add_diagonal(drawn: go.Figure, name: str, ends: Sequence[float] = (0, 1)) -> None:
+    """A dotted line on which both axes say the same."""
+    drawn.add_scatter(x=ends, y=ends, name=name, mode="lines", line=DOTTED, hoverinfo="skip")

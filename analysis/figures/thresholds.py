@@ -8,10 +8,11 @@ import plotly.graph_objects as go
 
 from ...errors import SwitchSDError
 from ...runs import require
-from .curves import area_under, rates_at, roc_curve
-from .probing import SERIES, groups, set_name
-from .style import BLUE, GREY, INK, VERMILLION, figure
+from .curves import rates_at, roc_curve
+from .probing import groups, set_name
+from .style import BLUE, DASHED, INK, SERIES, VERMILLION, add_diagonal, add_series, figure
 
+_RATES = "false positives %{x:.1%}<br>true positives %{y:.1%}"
 _SHADES = [[0.0, "rgba(0,114,178,0.04)"], [1.0, "rgba(0,114,178,0.6)"]]  # text stays readable
 
 
@@ -75,16 +76,9 @@ def tau_curves(tau_sweep: pd.DataFrame, *, tau: float, of: str = "all") -> go.Fi
     rows = _of(tau_sweep, of)
     drawn = figure("threshold τ", "")
     for place, name in enumerate(("f1", "precision", "recall")):
-        colour, _, dash = SERIES[place]
-        drawn.add_scatter(
-            x=rows["tau"],
-            y=rows[name],
-            name="F1" if name == "f1" else name,
-            mode="lines",
-            line={"color": colour, "dash": dash, "width": 2.5},
-            hovertemplate="τ %{x:.2f}: %{y:.3f}<extra></extra>",
-        )
-    drawn.add_vline(x=tau, line={"color": GREY, "dash": "dash", "width": 1.5})
+        add_series(drawn, rows["tau"], rows[name], SERIES[place], "F1" if name == "f1" else name,
+                   "τ %{x:.2f}: %{y:.3f}", mode="lines", width=2.5)  # fmt: skip
+    drawn.add_vline(x=tau, line=DASHED)
     drawn.add_annotation(x=tau, y=0.03, yref="paper", text=f"τ = {tau:.3f}", showarrow=False,
                          xanchor="left", xshift=6, font={"color": INK})  # fmt: skip
     drawn.update_yaxes(range=[0, 1.02])
@@ -95,45 +89,29 @@ def roc_by_set(probe_test: pd.DataFrame) -> go.Figure:
     """ROC on each set (paper Fig. 6, right)."""
     require(probe_test, "probe_test", "set", "label", "score")
     drawn = figure("false positive rate", "true positive rate")
-    drawn.add_scatter(x=[0, 1], y=[0, 1], name="chance", mode="lines", hoverinfo="skip",
-                      line={"color": GREY, "dash": "dot", "width": 1.5})  # fmt: skip
+    add_diagonal(drawn, "chance")
     for place, (name, rows) in enumerate(groups(probe_test, "set")):
-        colour, _, dash = SERIES[place % len(SERIES)]
         curve = roc_curve(rows)
         thin = curve.iloc[np.unique(np.linspace(0, len(curve) - 1, 400).astype(int))]
-        drawn.add_scatter(
-            x=thin["false_positive_rate"],
-            y=thin["true_positive_rate"],
-            name=set_name(name),
+        add_series(
+            drawn, thin["false_positive_rate"], thin["true_positive_rate"],
+            SERIES[place % len(SERIES)], set_name(name), f"{set_name(name)}<br>{_RATES}",
             mode="lines",
-            line={"color": colour, "dash": dash, "width": 2},
-            hovertemplate=f"{set_name(name)}<br>false positives %{{x:.1%}}"
-            "<br>true positives %{y:.1%}<extra></extra>",
-        )
-    drawn.update_xaxes(range=[-0.01, 1.01], tickformat=".0%")
-    drawn.update_yaxes(range=[-0.01, 1.03], tickformat=".0%")
-    drawn.update_layout(height=500)
-    return drawn
+        )  # fmt: skip
+    return _whole_square(drawn, 500)
 
 
 def calibration(table: pd.DataFrame) -> go.Figure:
     """What the score says against the share that is copied, a line a set."""
     require(table, "calibration", "set", "mean_score", "share", "n")
     drawn = figure("mean score in the bin", "share of copied tokens")
-    drawn.add_scatter(x=[0, 1], y=[0, 1], name="calibrated", mode="lines", hoverinfo="skip",
-                      line={"color": GREY, "dash": "dot", "width": 1.5})  # fmt: skip
+    add_diagonal(drawn, "calibrated")
     for place, (name, rows) in enumerate(groups(table, "set")):
-        colour, symbol, dash = SERIES[place % len(SERIES)]
-        drawn.add_scatter(
-            x=rows["mean_score"],
-            y=rows["share"],
-            customdata=rows["n"],
-            name=set_name(name),
-            mode="lines+markers",
-            line={"color": colour, "dash": dash, "width": 2},
-            marker={"symbol": symbol, "size": 7},
-            hovertemplate="said %{x:.2f}, seen %{y:.2f}<br>%{customdata:,} tokens<extra></extra>",
-        )
+        add_series(
+            drawn, rows["mean_score"], rows["share"], SERIES[place % len(SERIES)], set_name(name),
+            "said %{x:.2f}, seen %{y:.2f}<br>%{customdata:,} tokens",
+            mode="lines+markers", size=7, customdata=rows["n"],
+        )  # fmt: skip
     drawn.update_layout(height=460)
     return drawn
 
@@ -147,38 +125,27 @@ def _of(table: pd.DataFrame, name: str) -> pd.DataFrame:
 
 def roc(probe_test: pd.DataFrame, tau: float) -> go.Figure:
     """ROC of the probe on test tokens, with its AUROC and the point where the gate sits."""
+    from sklearn.metrics import auc  # as in `roc_curve`: the viewer starts without it
+
     curve = roc_curve(probe_test)
     at_tau = rates_at(probe_test, tau)
     drawn = figure(
         "false positive rate (not copied, called copy)", "true positive rate (copied, called copy)"
     )
-    drawn.add_scatter(
-        x=[0, 1],
-        y=[0, 1],
-        name="chance (AUROC 0.5)",
-        mode="lines",
-        line={"color": GREY, "dash": "dot", "width": 1.5},
-        hoverinfo="skip",
-    )
-    drawn.add_scatter(
-        x=curve["false_positive_rate"],
-        y=curve["true_positive_rate"],
-        customdata=curve["threshold"],
-        name=f"probe (AUROC {area_under(curve):.3f}, n = {len(probe_test):,} tokens)",
-        mode="lines",
-        line={"color": BLUE, "width": 2.5},
-        hovertemplate="score ≥ %{customdata:.3f}<br>false positives %{x:.1%}"
-        "<br>true positives %{y:.1%}<extra></extra>",
-    )
-    drawn.add_scatter(
-        x=[at_tau[0]],
-        y=[at_tau[1]],
-        name=f"τ = {tau:.3f}",
-        mode="markers",
-        marker={"color": VERMILLION, "size": 13, "symbol": "diamond"},
-        hovertemplate="τ<br>false positives %{x:.1%}<br>true positives %{y:.1%}<extra></extra>",
-    )
+    add_diagonal(drawn, "chance (AUROC 0.5)")
+    false, true = curve["false_positive_rate"], curve["true_positive_rate"]
+    add_series(
+        drawn, false, true, (BLUE, "", "solid"),
+        f"probe (AUROC {auc(false, true):.3f}, n = {len(probe_test):,} tokens)",
+        f"score ≥ %{{customdata:.3f}}<br>{_RATES}",
+        mode="lines", width=2.5, customdata=curve["threshold"],
+    )  # fmt: skip
+    add_series(drawn, [at_tau[0]], [at_tau[1]], (VERMILLION, "diamond", ""), f"τ = {tau:.3f}",
+               f"τ<br>{_RATES}", size=13)  # fmt: skip
+    return _whole_square(drawn, 460)
+
+
+def _whole_square(drawn: go.Figure, height: int) -> go.Figure:
     drawn.update_xaxes(range=[-0.01, 1.01], tickformat=".0%")
     drawn.update_yaxes(range=[-0.01, 1.03], tickformat=".0%")
-    drawn.update_layout(height=460)
-    return drawn
+    return drawn.update_layout(height=height)
