@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test test-all lint types setup microbench viewer notebooks docs clean
+.PHONY: demo test test-all lint types setup microbench viewer notebooks docs results clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -59,6 +59,9 @@ notebooks: setup  ## JupyterLab with the right kernel
 docs: setup  ## the documentation site, in build/site
 	$(BIN)/mkdocs build --strict --quiet
 	@echo "open build/site/index.html"
+
+results: setup  ## the tables of README and guides, from docs/results
+	$(BIN)/python docs/hooks/results.py
 
 clean:  ## remove the environment (runs stay)
 	rm -rf $(VENV) .typing build *.egg-info

@@ -1,25 +1,176 @@
-"""The results page: tables that are read from the shipped artefacts and from runs, not typed in.
+"""Measured numbers in the pages: made from docs/results, so none is typed in.
 
-`<!-- results: NAME -->` in a page is replaced by the table of that name.
+docs/results/NAME.json is the `metrics.json` of one run (or a selection of it) with the command, the
+commit, the cores and the dtype it was measured with; keep_result.py writes it. In a page
+
+    <!-- results: demo.decoding
+    | {policy:name} | {tokens_per_s:.1f} | {speedup:.2fi} | -->
+
+stands before a table, and says what a row of it is: one for each record of that list, or with
+`demo.decoding each set` one for each set, where `{pld.speedup:.2f}` is of the record of that
+policy. `python docs/hooks/results.py` writes the rows into README and guides; a test holds them to
+that, and the site is built from the JSON in any case. `<!-- results: probe -->` and `drafts` are
+the tables of the shipped artefacts' own records.
+
+After a format of Python's may stand `i`: with its 95 % interval, as in 0.91 (0.90–0.92); `t`: the
+same for a sentence, as in 0.91 (0.90 to 0.92). `p` for `f` makes it percent. `name` is the word for
+readers.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+import string
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 ROOT = Path(__file__).resolve().parents[2]
-RUNS = ROOT / "runs"
+RESULTS = ROOT / "docs" / "results"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+_MARKER = re.compile(
+    r"<!-- results: (?P<path>\S+)(?: each (?P<key>\S+))?\s*\n(?P<row>.*?)\s*-->"
+    r"(?P<between>.*?\n)(?P<head>\|[^\n]*\n\|[^\n]*\n)(?P<rows>(?:\|[^\n]*\n)*)",
+    re.DOTALL,
+)
+_SETS = {
+    "humaneval": "HumanEval",
+    "math500": "MATH-500",
+    "cnndm": "CNN/DM",
+    "mtbench": "MT-Bench",
+    "mt_redundant": "MT-Redundant",
+    "copy_diversity": "CopyDiversity",
+    "natural_text": "WikiText",
+    "constructed_copy": "ConstructedCopy",
+    "all": "**all**",
+}
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Fill in the tables."""
-    return re.sub(r"<!-- results: ([a-z-]+) -->", lambda found: TABLES[found[1]](), markdown)
+    """Fill in the tables and leave the markers out."""
+    made = re.sub(r"<!-- results: ([a-z]+) -->", lambda found: SHIPPED[found[1]](), markdown)
+    return re.sub(r"<!-- results: .*?-->\n*", "", filled(made, results()), flags=re.DOTALL)
+
+
+def results(folder: Path = RESULTS) -> dict[str, Any]:
+    """Every kept result by its name, and `files`: the list of them."""
+    kept = {
+        path.stem: json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted(folder.glob("*.json"))
+    }
+    return {**kept, "files": [{"file": f"{name}.json", **made} for name, made in kept.items()]}
+
+
+def filled(markdown: str, kept: Mapping[str, Any]) -> str:
+    """The page with the rows of its marked tables made from the results.
+
+    Raises:
+        KeyError: a result, a record or a value that is not there.
+    """
+
+    def table(found: re.Match[str]) -> str:
+        records, key = look(kept, found["path"]), found["key"]
+        groups = [records] if isinstance(records, Mapping) else [[record] for record in records]
+        if key is not None:
+            keys = dict.fromkeys(record[key] for record in records)
+            groups = [[record for record in records if record[key] == k] for k in keys]
+        lines = re.split(r"\n(?=\|)", found["row"].strip())  # others go on with the line before
+        rows = "".join(said(line, group) + "\n" for group in groups for line in lines)
+        whole, start = found[0], found.start()
+        return whole[: found.start("rows") - start] + rows
+
+    return _MARKER.sub(table, markdown)
+
+
+def said(text: str, kept: Any) -> str:
+    """`text` with each `{path:format}` replaced by the value that stands there in the results."""
+    return _Said().vformat(" ".join(text.split()), (), kept).replace("– (–)", "–")
+
+
+def look(kept: Any, path: str) -> Any:
+    """What stands at a dotted path.
+
+    A part is the key of a record or, in a list of records, a value that the wanted ones have
+    (`rows.humaneval.pld.speedup`). `a&b` is the mean over the records with either, `mean` over all,
+    unless a record is named so. `a+b` at the end are two lists of one record in one; `in` says of
+    a record which it is from.
+    """
+    for part in path.split("."):
+        kept = _step(kept, part)
+    return kept
+
+
+def _step(kept: Any, part: str) -> Any:
+    if isinstance(kept, Mapping):
+        if part in kept:
+            return kept[part]
+        return [{"in": name, **record} for name in part.split("+") for record in kept[name]]
+    if wanted := _having(kept, [part]):
+        return wanted
+    if part == "mean" or "&" in part:
+        return _mean(kept if part == "mean" else _having(kept, part.split("&")))
+    if len({json.dumps(record[part]) for record in kept}) > 1:
+        raise KeyError(f"{part}: differs among {len(kept)} records")
+    return kept[0][part]
+
+
+def _having(records: list[dict[str, Any]], words: list[str]) -> list[dict[str, Any]]:
+    return [record for record in records if not set(map(str, record.values())).isdisjoint(words)]
+
+
+def _mean(records: list[dict[str, Any]]) -> dict[str, float]:
+    columns = {key: [record.get(key) for record in records] for key in records[0]}
+    numbers = {key: of for key, of in columns.items() if all(isinstance(v, float) for v in of)}
+    return {key: sum(of) / len(of) for key, of in numbers.items()}
+
+
+class _Said(string.Formatter):
+    """Fields are paths; see the module's text for the formats."""
+
+    def get_field(self, name: str, args: Any, kwargs: Any) -> tuple[Any, str]:
+        *before, last = name.split(".")
+        record = look(kwargs, ".".join(before)) if before else kwargs
+        stem, without, rest = last.partition("_without_loops")
+        ends = []
+        for end in ("low", "high"):
+            keys = (f"{stem}_{end}{without}{rest}", end)
+            ends.append(next((_step(record, k) for k in keys if _has(record, k)), None))
+        return (_step(record, last), *ends), name
+
+    def format_field(self, value: Any, spec: str) -> str:
+        middle, low, high = value
+        if middle is None:
+            return "–"
+        if spec == "name":
+            return _name(str(middle))
+        interval, spec = spec[-1:], spec.rstrip("it")
+        shown = [_number(v, spec) for v in (middle, low, high) if v is not None]
+        unit = " %" if spec.endswith("p") else ""
+        if interval not in ("i", "t") or len(shown) < 3:
+            return shown[0] + unit
+        return f"{shown[0]}{unit} ({shown[1]}{'–' if interval == 'i' else ' to '}{shown[2]})"
+
+
+def _has(record: Any, key: str) -> bool:
+    records = [record] if isinstance(record, Mapping) else record
+    return all(key in one for one in records)
+
+
+def _number(value: Any, spec: str) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if spec.endswith("p"):
+        value, spec = 100 * value, spec[:-1] + "f"
+    return re.sub("^-", "−", format(value, spec))
+
+
+def _name(word: str) -> str:
+    from switchsd.analysis.figures.words import policy_name
+
+    base, plus, draft = word.partition("+")
+    return _SETS.get(word) or policy_name(base) + (f" + {policy_name(draft)}" if plus else "")
 
 
 def probe() -> str:
@@ -27,79 +178,25 @@ def probe() -> str:
     parts = []
     for path in sorted((ROOT / "probing" / "shipped").glob("*/probe.json")):
         about = json.loads(path.read_text(encoding="utf-8"))
-        measured = about["metrics"]
-        rows = [
-            ("model", about["model"]),
-            ("site, label offset, τ", f"{about['site']}, {about['label_offset']}, "
-                                      f"{about['tau']:.3f}"),
-            ("dtype", about["dtype"]),
-        ]  # fmt: skip
-        rows += [(name.replace("_", " "), _cell(value)) for name, value in measured.items()]
-        parts.append(_markdown(pd.DataFrame(rows, columns=["shipped probe", ""])))
+        rows = {
+            "model": about["model"],
+            "site, label offset, τ": f"{about['site']}, {about['label_offset']}, "
+                                     f"{about['tau']:.3f}",
+            "dtype": about["dtype"],
+        }  # fmt: skip
+        parts.append(_record("shipped probe", {**rows, **about["metrics"]}))
     return "\n\n".join(parts)
 
 
 def drafts() -> str:
     """The shipped drafts' cards."""
-    cards = sorted((ROOT / "decoding" / "shipped").glob("*/*/draft.json"))
     parts = []
-    for path in cards:
+    for path in sorted((ROOT / "decoding" / "shipped").glob("*/*/draft.json")):
         about = json.loads(path.read_text(encoding="utf-8"))
         known = {"target": about["target"], **about.get("about", {})}
         flat = {name: known[name] for name in _OF_A_DRAFT if name in known}
-        parts.append(
-            _markdown(
-                pd.DataFrame(
-                    [(name.replace("_", " "), _cell(value)) for name, value in flat.items()],
-                    columns=[f"shipped draft: {path.parent.name}", ""],
-                )
-            )
-        )
+        parts.append(_record(f"shipped draft: {path.parent.name}", flat))
     return "\n\n".join(parts) or "No draft is shipped; `switchsd draft train` makes one."
-
-
-def throughput() -> str:
-    """Tables 1 and 2 of the benchmark."""
-    from switchsd.analysis.paper.tables import by_set
-
-    found = (_table(name) for name in ("table1", "table2"))
-    parts = [_markdown(by_set(table)) for table in found if table is not None and len(table)]
-    return "\n\n".join(parts) or _missing("switchsd bench --run runs/measure")
-
-
-def oracle() -> str:
-    """What each policy holds of an oracle's gain."""
-    table = _table("oracle_share")
-    if table is None:
-        return _missing("switchsd bench --run runs/measure --trace … --profile …")
-    return _markdown(shown_shares(table))
-
-
-def shown_shares(table: pd.DataFrame) -> pd.DataFrame:
-    """`oracle_share` with a column a set, the best policy first."""
-    wide = table.pivot(index="policy", columns="set", values="share")
-    wide = wide[list(dict.fromkeys(table["set"]))]
-    wide = wide.loc[wide.mean(axis=1).sort_values(ascending=False).index]
-    return wide.map("{:.2f}".format).rename_axis(None, axis=1).reset_index()
-
-
-def claims() -> str:
-    """The paper's claims, judged by the runs."""
-    from switchsd.analysis.paper.claims import shown_claims
-
-    table = _table("claims")
-    if table is None:
-        return _missing("switchsd claims")
-    return _markdown(shown_claims(table).drop(columns="command"))
-
-
-def _table(name: str) -> pd.DataFrame | None:
-    """Of the first run that has it, as the guides' commands write them."""
-    for folder in ("measure", "bench"):
-        file = RUNS / folder / f"{name}.parquet"
-        if file.is_file():
-            return pd.read_parquet(file)
-    return None
 
 
 _OF_A_DRAFT = (
@@ -107,29 +204,21 @@ _OF_A_DRAFT = (
     *("held_out_texts", "mean_accepted"),
 )
 
-TABLES: dict[str, Callable[[], str]] = {
-    "probe": probe,
-    "drafts": drafts,
-    "throughput": throughput,
-    "oracle": oracle,
-    "claims": claims,
-}
+SHIPPED: dict[str, Callable[[], str]] = {"probe": probe, "drafts": drafts}
 
 
-def _missing(command: str) -> str:
-    return (
-        f"*This copy of the page was built without a run of `{command}`; make one and build it "
-        "again to see the table here.*"
-    )
+def _record(title: str, record: Mapping[str, Any]) -> str:
+    rows = [f"| {name.replace('_', ' ')} | {_cell(value)} |" for name, value in record.items()]
+    return "\n".join([f"| {title} | |", "| --- | --- |", *rows])
 
 
 def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return (f"{value:,}" if isinstance(value, int) else str(value)).replace("_", r"\_")
 
 
-def _markdown(table: pd.DataFrame) -> str:
-    from switchsd.analysis.pages.tables import to_markdown
-
-    return to_markdown(table)
+if __name__ == "__main__":
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        page.write_text(filled(text, results()), encoding="utf-8")

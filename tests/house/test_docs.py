@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -98,26 +99,11 @@ def test_the_reference_shows_docstrings(site: Path) -> None:
 
 
 def test_the_results_are_read_from_the_shipped_probe(site: Path) -> None:
-    import json
-
     about = json.loads(next((REPO / "probing" / "shipped").glob("*/probe.json")).read_text())
     text = (site / "results.html").read_text(encoding="utf-8")
     assert about["site"] in text
     assert f"{about['metrics']['auroc']:.3f}" in text
     assert "<!-- results" not in text
-
-
-def test_shares_of_the_oracle_stand_by_set_the_best_policy_first() -> None:
-    import pandas as pd
-
-    rows = [("copyspec", "humaneval", 0.5), ("cost-aware", "humaneval", 1.2),
-            ("copyspec", "cnndm", 0.25), ("cost-aware", "cnndm", 0.75)]  # fmt: skip
-    shown = hook("results").shown_shares(pd.DataFrame(rows, columns=["policy", "set", "share"]))
-    assert shown.columns.tolist() == ["policy", "humaneval", "cnndm"]
-    assert shown.to_numpy().tolist() == [
-        ["cost-aware", "1.20", "0.75"],
-        ["copyspec", "0.50", "0.25"],
-    ]
 
 
 def test_the_readme_s_links_lead_somewhere() -> None:
@@ -137,6 +123,102 @@ def test_commands_in_the_pages_are_there() -> None:
         text = (REPO / "docs" / f"{name}.md").read_text(encoding="utf-8")
         told = set(re.findall(r"(?:\$ |`|bin/)switchsd ([a-z-]+)", text))
         assert told <= known, (name, told - known)
+
+
+# ---- numbers -------------------------------------------------------------------------------
+
+
+GUIDES = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
+def test_tables_are_the_results(page: Path) -> None:
+    results = hook("results")
+    text = page.read_text(encoding="utf-8")
+    assert results.filled(text, results.results()) == text, "`make results` writes them"
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
+def test_no_table_of_measurements_is_typed(page: Path) -> None:
+    """A table of decimals stands behind a marker, or is a calculation that says so."""
+    text = page.read_text(encoding="utf-8")
+    made = [found["head"] for found in hook("results")._MARKER.finditer(text)]
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        head = "".join(table.splitlines(keepends=True)[:2])
+        calculated = "| what | how | 8B |" in head
+        assert head in made or calculated or len(re.findall(r"\d\.\d", table)) < 3, table
+
+
+def test_numbers_in_sentences_are_the_results() -> None:
+    """`said.txt` has the sentences of each page with the place of every number in them."""
+    results = hook("results")
+    kept, page = results.results(), ""
+    for line in (Path(__file__).parent / "said.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith("# "):
+            page = " ".join((REPO / line[2:]).read_text(encoding="utf-8").split())
+        elif line:
+            assert results.said(line, kept) in page, line
+
+
+def test_a_table_is_filled_by_record_or_by_key() -> None:
+    kept = {
+        "r": {
+            "rows": [
+                {"set": "humaneval", "policy": "pld", "x": 0.5, "x_low": 0.25, "x_high": 0.75},
+                {"set": "cnndm", "policy": "pld", "x": -1.5},
+                {"set": "humaneval", "policy": "vanilla", "x": None},
+                {"set": "cnndm", "policy": "vanilla", "x": 2.0},
+            ],
+            "other": [
+                {"policy": "pld", "n": 1234, "good": True},
+                {"policy": "vanilla", "n": 5, "good": False},
+            ],
+        }
+    }
+    filled = hook("results").filled
+
+    def table(marker: str) -> list[str]:
+        return filled(f"<!-- results: {marker} -->\n\n| a |\n| - |\n| old |\n\nend", kept)[
+            len(f"<!-- results: {marker} -->\n\n| a |\n| - |\n") :
+        ].splitlines()
+
+    by_policy = "r.rows each policy\n| {policy:name}\n | {humaneval.x:.2fi} | {cnndm.x:.0p} |"
+    assert table(by_policy) == [
+        "| PLD | 0.50 (0.25–0.75) | −150 % |", "| vanilla | – | 200 % |", "", "end"
+    ]  # fmt: skip
+    both = "r.rows+other each policy\n| {rows.cnndm.x:.1f} | {other.n:,} {other.good} |"
+    assert table(both)[:2] == ["| −1.5 | 1,234 yes |", "| 2.0 | 5 no |"]
+    assert table("r.other\n| {n} |\n| second |")[:3] == ["| 1234 |", "| second |", "| 5 |"]
+    assert table("r.rows.cnndm\n| {policy} {x:.1ft} |")[:2] == ["| pld −1.5 |", "| vanilla 2.0 |"]
+    said = hook("results").said
+    assert said("of both {mean.x:.1f} and {humaneval&cnndm.x}", kept["r"]["rows"][:2]) == (
+        "of both −0.5 and −0.5"
+    )
+    with pytest.raises(KeyError, match="nothing"):
+        table("r.rows\n| {nothing} |")
+    with pytest.raises(KeyError, match="differs"):
+        table("r.rows each policy\n| {x} |")
+
+
+def test_a_finished_run_is_kept_with_what_it_was_measured_with(tmp_path: Path) -> None:
+    from switchsd.runs import Run
+
+    kept = hook("keep_result")
+    run = Run.start(tmp_path / "run", command="demo", config={"n": 1})
+    run.update_metrics(dtype="float32", rows=[{"a": 1.5}, {"a": 2}], model="m")
+    with pytest.raises(SystemExit, match="not finished"):
+        kept.result(run, "abc1234")
+    run.finish()
+    made = kept.result(run, "abc1234")
+    assert (made["command"], made["commit"], made["dtype"]) == (
+        "switchsd demo",
+        "abc1234",
+        "float32",
+    )
+    assert made["cores"] == run.manifest()["cores"]
+    lines = kept.text(made).splitlines()
+    assert '  {"a": 1.5},' in lines
+    assert json.loads(kept.text(made)) == made
 
 
 # ---- lessons -------------------------------------------------------------------------------
