@@ -29,9 +29,15 @@ test test-all: export HF_HUB_OFFLINE = 1
 # two processes of one thread each: most tests have too little work to share it
 test test-all: export OMP_NUM_THREADS = 1
 
-test: setup lint types  ## every check that CI runs
-	$(BIN)/python -m pytest -m "not slow and not timed" -n 2 --dist loadfile --no-loadscope-reorder
-	$(BIN)/python -m pytest -m "not slow and timed"
+# each check runs whatever the ones before it found; the last line names those that failed
+test: setup  ## every check that CI runs
+	@failed=; \
+	$(MAKE) lint || failed="$$failed lint"; \
+	$(MAKE) types || failed="$$failed types"; \
+	$(BIN)/python -m pytest -m "not slow and not timed" --durations=20 \
+		-n 2 --dist loadfile --no-loadscope-reorder || failed="$$failed tests"; \
+	$(BIN)/python -m pytest -m "not slow and timed" --durations=20 || failed="$$failed timed-tests"; \
+	if [ "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi; echo "all checks passed"
 
 test-all: test  ## the slow exhaustive checks too
 	$(BIN)/python -m pytest -m slow
