@@ -14,6 +14,7 @@ from switchsd.decoding.training.eagle3_task import frequent_tokens, warm_head
 from switchsd.decoding.training.induction import Sample, draw_sample, plant_induction
 from switchsd.probing.lens import Lens
 from tiny_training import RECIPE, features, greedy_texts
+from tolerance import close
 from torch import Tensor
 
 D, VOCAB, WIDTH = 96, 60, 64
@@ -129,8 +130,10 @@ def test_the_sample_is_the_training_texts_own(tiny: Callable[..., Lens], tmp_pat
     found = [lens.forward(torch.tensor([text]), sites=(first, last)).streams for text in texts]
     orders = [[0, 1], [1, 0]]
     order = next(o for o in orders if sample.tokens.tolist() == [t for i in o for t in texts[i]])
-    torch.testing.assert_close(sample.low, torch.cat([found[i][first][0] for i in order]))
-    torch.testing.assert_close(sample.last, torch.cat([found[i][last][0] for i in order]))
+    # texts were read in batches, here one by one: in float64 both agree to 1e-15 of their size
+    low, end = (torch.cat([found[i][site][0] for i in order]) for site in (first, last))
+    close(sample.low, low, length=2 * lens.d_model)
+    close(sample.last, end, length=6 * lens.d_model)
 
 
 def test_heads_for_targets_that_cannot_hold_it_start_plainly(

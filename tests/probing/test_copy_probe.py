@@ -11,6 +11,7 @@ import torch
 from switchsd import SwitchSDError
 from switchsd.probing.copy_probe import CopyProbe
 from switchsd.probing.lens import Lens
+from tolerance import close
 
 
 def make(lens: Lens, **changes) -> CopyProbe:
@@ -34,7 +35,9 @@ def test_round_trip(tiny: Callable[..., Lens], tmp_path: Path) -> None:
     again = CopyProbe.load(tmp_path / "p", lens)
     assert again.describe() == probe.describe()
     x = torch.randn(5, lens.d_model)
-    assert torch.equal(again.score(x), probe.score(x))
+    assert torch.equal(again.weight, probe.weight)
+    # not bit for bit: the weights read back lie elsewhere in memory, which some kernels' sums show
+    close(again.score(x), probe.score(x), length=lens.d_model)
     expected = 1 / (1 + torch.exp(-(x @ probe.weight - 0.3)))
     assert torch.allclose(probe.score(x), expected, atol=1e-6)
     assert {p.suffix for p in (tmp_path / "p").iterdir()} == {".json", ".safetensors"}
@@ -45,7 +48,7 @@ def test_heads_may_come_apart(tiny: Callable[..., Lens]) -> None:
     site = "blocks.1.attn.hook_z"
     probe = make(lens, site=site, weight=torch.randn(lens.site_width(site)))
     z = torch.randn(3, lens.n_heads, lens.d_head)
-    assert torch.allclose(probe.score(z), probe.score(z.flatten(-2)))
+    close(probe.score(z), probe.score(z.flatten(-2)), length=z[0].numel())
     probe.check(lens)
 
 
