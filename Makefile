@@ -4,8 +4,11 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test test-all lint types setup microbench viewer notebooks docs results clean
+.PHONY: demo test test-all tests timed slow lint types setup microbench viewer notebooks docs results clean
 .DEFAULT_GOAL := help
+# a check that fails does not keep the others from running; make still ends in an error
+MAKEFLAGS += --keep-going
+.NOTPARALLEL:
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,21 +28,23 @@ demo: setup  ## the main job on the embedded default model; ends by naming its r
 	$(BIN)/switchsd demo
 
 # no test asks the hub for anything; offline, a wrong name fails at once instead of after retries
-test test-all: export HF_HUB_OFFLINE = 1
+tests timed slow: export HF_HUB_OFFLINE = 1
 # two processes of one thread each: most tests have too little work to share it
-test test-all: export OMP_NUM_THREADS = 1
+tests timed slow: export OMP_NUM_THREADS = 1
 
-# each check runs whatever the ones before it found; the last line names those that failed
-test: setup  ## every check that CI runs
-	@failed=; \
-	$(MAKE) lint || failed="$$failed lint"; \
-	$(MAKE) types || failed="$$failed types"; \
-	$(BIN)/python -m pytest -m "not slow and not timed" --durations=20 \
-		-n 2 --dist loadfile --no-loadscope-reorder || failed="$$failed tests"; \
-	$(BIN)/python -m pytest -m "not slow and timed" --durations=20 || failed="$$failed timed-tests"; \
-	if [ "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi; echo "all checks passed"
+# one after the other, each whatever the ones before it found
+test: setup lint types tests timed  ## every check that CI runs
 
-test-all: test  ## the slow exhaustive checks too
+test-all: test slow  ## the slow exhaustive checks too
+
+tests: setup
+	$(BIN)/python -m pytest -m "not slow and not timed" -n 2 --dist loadfile --no-loadscope-reorder \
+		--durations=20
+
+timed: setup
+	$(BIN)/python -m pytest -m "not slow and timed" --durations=20
+
+slow: setup
 	$(BIN)/python -m pytest -m slow
 
 lint: setup  ## ruff, and who imports whom (import-linter)
