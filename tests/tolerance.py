@@ -16,7 +16,7 @@ def rounding(*values: Tensor, length: int) -> float:
     Through layers the lengths add up: `length` is width times layers there.
     """
     eps = max(torch.finfo(value.dtype).eps for value in values)
-    return length * eps * max(float(value.abs().max()) for value in values)
+    return length * eps * max(float(value.detach().abs().max()) for value in values)
 
 
 def close(found: Tensor, expected: Tensor, *, length: int) -> None:

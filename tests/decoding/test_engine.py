@@ -108,12 +108,12 @@ def test_score_is_that_of_an_uncached_forward(tiny: Callable[..., Lens]) -> None
     streams = lens.forward(ids, sites=[probe.site]).streams[probe.site][0]
     expected = probe.score(streams).tolist()
     got = result.trace.scores
-    assert got == pytest.approx(expected[: len(got)], abs=1e-5)
+    assert got == pytest.approx(expected[: len(got)], abs=1e-4)
     for step in result.trace.steps:
         # the gate saw the newest processed position, the one before the anchor
-        assert step.score == pytest.approx(expected[step.position - 2], abs=1e-5)
+        assert step.score == pytest.approx(expected[step.position - 2], abs=1e-4)
     tokens = result.trace.tokens_frame()
-    assert tokens["score"][20] == pytest.approx(expected[19], abs=1e-5)  # label offset 1
+    assert tokens["score"][20] == pytest.approx(expected[19], abs=1e-4)  # label offset 1
 
 
 def test_copied_tokens_equal_their_source(tiny: Callable[..., Lens]) -> None:

@@ -21,6 +21,7 @@ from switchsd.probing.lens import Lens
 from switchsd.probing.loading import wrap
 from tiny_models import tiny_model
 from tiny_training import features, greedy_texts
+from tolerance import close, rounding
 
 RECIPE = SpsRecipe(draft_vocab_size=26)
 QUICK = Schedule(passes=6, batch_tokens=128, lr=3e-3, warmup=2, check_every=4, patience=99)
@@ -78,7 +79,7 @@ def test_starts_from_the_targets_layers(target: Lens) -> None:
     # all of the target's layers: the target itself, rotary positions and heads included
     whole = warm_draft(target, SpsRecipe(layers=4, start=(0, 1, 2, 3)))
     ids = torch.arange(12)[None]
-    torch.testing.assert_close(whole(ids).logits, target.forward(ids).logits)
+    close(whole(ids).logits, target.forward(ids).logits, length=4 * target.d_model)
 
 
 @pytest.mark.parametrize("kind", ["llama-rope", "mistral"])
@@ -86,7 +87,7 @@ def test_what_else_is_like_a_llama(tiny: Callable[..., Lens], kind: str) -> None
     lens = tiny(kind)
     whole = warm_draft(lens, SpsRecipe(layers=3, start=(0, 1, 2)))
     ids = torch.arange(12)[None]  # no longer than Mistral's window
-    torch.testing.assert_close(whole(ids).logits, lens.forward(ids).logits)
+    close(whole(ids).logits, lens.forward(ids).logits, length=3 * lens.d_model)
 
 
 @pytest.mark.parametrize("kind", ["qwen3", "gemma3", "gpt2"])
@@ -98,9 +99,10 @@ def test_other_targets_lend_embeddings_only(tiny: Callable[..., Lens], kind: str
         drafts.append(warm_draft(lens, RECIPE))
     weight = drafts[0].model.embed_tokens.weight
     assert weight.data_ptr() == lens.model.get_input_embeddings().weight.data_ptr()
-    ids = torch.arange(9)[None]
-    assert torch.equal(drafts[0](ids).logits, drafts[1](ids).logits)
-    assert drafts[0](ids).logits.isfinite().all()
+    mine, theirs = (draft.state_dict() for draft in drafts)
+    assert mine.keys() == theirs.keys()
+    assert all(torch.equal(mine[key], theirs[key]) for key in mine)
+    assert drafts[0](torch.arange(9)[None]).logits.isfinite().all()
 
 
 def test_embeddings_are_the_targets_and_frozen(target: Lens) -> None:
@@ -117,7 +119,7 @@ def test_embeddings_are_the_targets_and_frozen(target: Lens) -> None:
     best = logits.topk(3).indices.sort().values
     assert best.tolist() == [[1, 4, 30]] * 3
     whole = warm_draft(target, RECIPE)(torch.tensor([[5, 6, 7]])).logits[0]
-    torch.testing.assert_close(logits[:, [1, 4, 30]], whole[:, [1, 4, 30]])
+    close(logits[:, [1, 4, 30]], whole[:, [1, 4, 30]], length=target.d_model)
 
 
 @pytest.mark.parametrize("size", [20, 64])
@@ -130,7 +132,8 @@ def test_another_mlp_width(tiny: Callable[..., Lens], size: int) -> None:
     assert draft.model.layers[0].mlp.up_proj.weight.shape == (size, 32)
     x = torch.randn(1, 5, 32)
     mine, theirs = draft.model.layers[1].mlp(x), target.model.model.layers[2].mlp(x)
-    assert torch.allclose(mine, theirs, atol=1e-5) == (size == 20)
+    bound = rounding(mine, theirs, length=48)
+    assert (float((mine - theirs).abs().max()) <= bound) == (size == 20)
 
 
 def test_targets_it_cannot_use_are_refused(tiny: Callable[..., Lens]) -> None:

@@ -66,7 +66,7 @@ def test_a_pass_is_the_models_own_loss_argmax_and_probe(
     assert alone.logits is not None
     log_probs = alone.logits[0, position - 1].log_softmax(-1)
     found = table.loc[7]
-    assert found["log_prob"] == pytest.approx(float(log_probs[ids[0, position]]), abs=1e-5)
+    assert found["log_prob"] == pytest.approx(float(log_probs[ids[0, position]]), abs=1e-4)
     assert found["hit"] == (int(log_probs.argmax()) == int(ids[0, position]))
     candidate = int(texts.tokens.loc[7, "candidate"])
     assert candidate == int(ids[0, position])  # the fourth copied token and on
@@ -154,7 +154,8 @@ def test_rows_hold_change_and_distance_from_random_heads(
     assert row["copy_probability"] == pytest.approx(
         all_figures(texts, teacher_forced(lens, texts, probe, ablating([COPY_HEAD], means)))[
             "copy_probability"
-        ]
+        ],
+        rel=1e-4,
     )
     assert row["copy_probability_change_high"] < -0.3
     assert row["copy_probability_against_random_high"] < -0.3

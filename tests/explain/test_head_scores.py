@@ -33,6 +33,7 @@ from switchsd.analysis.explain.copying import (
 from switchsd.analysis.explain.head_table import head_scores, head_table
 from switchsd.intervals import pooled_mean
 from switchsd.probing.lens import Lens
+from tolerance import close
 
 
 def keys(targets: np.ndarray) -> dict[int, list[int]]:
@@ -125,7 +126,8 @@ def test_random_repeats_repeat_and_hold_no_token_twice_within_a_period() -> None
 def test_eigenvalue_scores_by_hand() -> None:
     assert real(torch.tensor([2.0, -1.0, 1.0]).to(torch.complex64)) == pytest.approx(0.5)
     assert real(torch.zeros(2, dtype=torch.complex64)) == 0.0
-    first, second = torch.randn(6, 2).double(), torch.randn(2, 6).double()
+    generator = torch.Generator().manual_seed(0)
+    first, second = (torch.randn(*size, generator=generator).double() for size in ((6, 2), (2, 6)))
     values = torch.linalg.eigvals(first @ second)  # the large product: four zeros besides
     assert copying(first, second) == pytest.approx(
         float(values.real.sum() / values.abs().sum()), abs=1e-6
@@ -152,8 +154,8 @@ def test_weights_are_those_the_model_multiplies_with(tiny: Callable[..., Lens], 
         v = torch.einsum("kd,hde->khe", norm(x), head_values(lens, 1))
         expected = torch.einsum("hqk,khe->qhe", pattern, v)
         weight = head_output(lens, 1).weight
-        assert torch.allclose(z, expected, atol=1e-5)
-        assert torch.allclose(out, torch.einsum("qhe,hed->qd", z, weight), atol=1e-5)
+        close(z, expected, length=2 * lens.d_model)
+        close(out, torch.einsum("qhe,hed->qd", z, weight), length=lens.d_model)
 
 
 def test_the_unembedding_gives_the_model_s_logits_up_to_scale(tiny: Callable[..., Lens]) -> None:
@@ -258,7 +260,7 @@ def test_long_texts_go_layer_by_layer(planted: Lens, monkeypatch: pytest.MonkeyP
     whole = dict(patterns(planted, ids))
     monkeypatch.setattr("switchsd.analysis.explain.attention._PATTERN_BYTES", 1)
     for layer, pattern in patterns(planted, ids):
-        assert torch.equal(pattern, whole[layer])
+        assert torch.equal(pattern, whole[layer])  # the same forward, cut short: the same bits
 
 
 def test_bad_input_is_named(planted: Lens, tiny: Callable[..., Lens]) -> None:

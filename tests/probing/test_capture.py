@@ -17,6 +17,7 @@ from switchsd.probing.corpora.completions import build_corpus, complete
 from switchsd.probing.corpora.token_table import label_table
 from switchsd.probing.lens import Lens
 from switchsd.probing.training.sweep import align, probe_data
+from tolerance import close
 
 SITES = ["blocks.0.hook_resid_mid", "blocks.2.attn.hook_z"]
 
@@ -72,13 +73,13 @@ def test_store_rows_are_the_streams_at_their_positions(
             mine = np.flatnonzero(columns["row"] == row)
             positions = columns["position"].to_numpy()[mine]
             expected = streams[positions].flatten(1)
-            assert torch.allclose(X[mine], expected, atol=1e-5), (site, row)
+            close(X[mine], expected, length=3 * lens.d_model)  # batched there, alone here
     planned = planned_store_bytes(lens, corpus, SITES, "float32", whole=whole)
     assert planned == store.n_rows * 2 * 32 * 4
     again = capture(lens, corpus, SITES, tmp_path / "s", store_dtype="float32", whole=whole)
     assert again.n_rows == store.n_rows
     fewer = capture(lens, corpus, SITES[:1], tmp_path / "s", store_dtype="float32", whole=whole)
-    assert torch.equal(fewer.read(SITES[0]), store.read(SITES[0]))
+    assert torch.equal(fewer.read(SITES[0]), store.read(SITES[0]))  # read back, not computed
     with pytest.raises(SwitchSDError, match="rows"):
         capture(lens, corpus, SITES, tmp_path / "s", store_dtype="float32", whole=not whole)
 

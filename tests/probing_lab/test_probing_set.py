@@ -22,6 +22,7 @@ from switchsd.probing.corpora.token_table import (
 from switchsd.probing.lens import Lens
 from switchsd.probing.training.probing_set import ProbingSet
 from synthetic_probing import CLASSES, texts
+from tolerance import close
 
 
 def test_temperatures_of_a_prompt_stay_together_and_families_are_shared_out() -> None:
@@ -104,7 +105,7 @@ def test_activations_are_those_read_before_the_token(
             seen = torch.tensor([ids[: where["position"] - lag + 1]])  # no token after it exists
             streams = lens.forward(seen, sites=sites).streams
             expected = torch.cat([streams[site][0, -1] for site in sites])
-            np.testing.assert_allclose(got[line], expected.numpy(), atol=2e-5)
+            close(torch.from_numpy(got[line]), expected, length=3 * lens.d_model)
     with pytest.raises(SwitchSDError, match="lacks positions 3"):
         data.activations(sites[0], np.array([0]), lag=3)
     with pytest.raises(SwitchSDError, match="no site"):
