@@ -1,4 +1,4 @@
-"""Drafts on the command line: their options; the ones named, else shipped, else none and said."""
+"""Which drafts a command takes: the ones that are named, else the shipped ones, else none."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SwitchSDError
-from ..probing.lens import Lens
-from .eagle3.head import Eagle3Head
-from .neural import neural_drafter
 
 if TYPE_CHECKING:
     from ..probing.lens import Lens
@@ -29,13 +26,8 @@ def draft_folders(lens: Lens, eagle3: Path | None, sps: Path | None) -> dict[str
     return {kind: folder for kind, folder in found.items() if folder is not None}
 
 
-def draft_digests(folders: dict[str, Path]) -> dict[str, str]:
-    """What a run knows its drafts by: a digest of the weights, or the id of one from the hub."""
-    return {kind: draft_digest(folder) for kind, folder in folders.items()}
-
-
 def draft_digest(folder: Path) -> str:
-    """The same of one draft."""
+    """What a run knows a draft by: a digest of its weights, or the id of one from the hub."""
     from .shipped import weights_digest
 
     return weights_digest(folder) if folder.is_dir() else str(folder)
@@ -90,13 +82,41 @@ class Drafts:
     sizes: Mapping[str, float] = field(default_factory=dict)
     learning_curve: Sequence[Mapping[str, float]] = ()
 
+    @classmethod
+    def open(cls, lens: Lens, folders: Mapping[str, Path]) -> Drafts:
+        """The drafts in these folders (see `draft_folders`), with what is known of their files.
+
+        Raises:
+            SwitchSDError: a damaged draft, one for another target, or one of the other kind.
+        """
+        from .shipped import weights_mib
+
+        head = folders.get("eagle3")
+        return cls(
+            head=open_head(lens, head),
+            model=open_draft_model(lens, folders.get("sps")),
+            files={kind: draft_digest(folder) for kind, folder in folders.items()},
+            sizes={
+                name: weights_mib(folder) for name, folder in folders.items() if folder.is_dir()
+            },
+            learning_curve=learning_curve(head),
+        )
+
+
+def learning_curve(folder: Path | None) -> list[dict[str, float]]:
+    """What a head's card says about accepted length against training tokens."""
+    from .drafters.draft_card import read_card
+
+    about = read_card(folder).get("about") if folder is not None else None
+    return about.get("learning_curve") or [] if isinstance(about, dict) else []
+
 
 def find_drafter(
     policy: str, lens: Lens, draft: str | None, gamma: int | None = None
 ) -> Drafter | None:
     """The policy's neural path: the draft that is named, else the shipped one; none for "none"."""
     from ..probing.loading import load_quietly
-    from .neural import read_draft
+    from .neural import neural_drafter, read_draft
 
     if draft == "none":
         return None

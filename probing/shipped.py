@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 from ..errors import SwitchSDError
 from ..runs import read_json
-from .copy_probe import CopyProbe
-from .lens import Lens
 
 if TYPE_CHECKING:
     from .copy_probe import CopyProbe
@@ -33,6 +31,8 @@ def shipped_probe(lens: Lens, *, folder: Path = SHIPPED) -> CopyProbe:
     Raises:
         SwitchSDError: no probe was shipped for this model; it says how to train one.
     """
+    from .copy_probe import CopyProbe
+
     found = _find(lens, folder)
     if found is None:
         raise SwitchSDError(

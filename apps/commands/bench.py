@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...decoding.drafts import draft_digests, draft_folders, open_draft_model, open_head
 from ...errors import SwitchSDError
 from .console import console, errors, progress_bars
-from .options import (
-    DEFAULT,
-    AutoDtype,
-    Device,
-    DraftFolder,
-    HeadFolder,
-    Model,
-    ProbeFolder,
-    load_lens,
-    say_left_out,
-)
+from .options import AutoTarget, Companions, DataDir, grouped, load_lens
 
 if TYPE_CHECKING:
     from ...analysis.bench.methods import Methods
@@ -31,14 +21,12 @@ if TYPE_CHECKING:
     from ...probing.lens import Lens
 
 
+@grouped
 def bench_command(
+    *,
     run: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/bench"),
-    model: Model = DEFAULT,
-    device: Device = "cpu",
-    dtype: AutoDtype = "auto",
-    eagle3: HeadFolder = None,
-    sps: DraftFolder = None,
-    probe: ProbeFolder = None,
+    target: AutoTarget,
+    companions: Companions,
     sets: Annotated[
         str, typer.Option(help="Benchmarks or JSONL files, with commas in between.")
     ] = "humaneval,math500,cnndm",
@@ -71,13 +59,12 @@ def bench_command(
     tables: Annotated[
         bool, typer.Option("--tables", help="Only write a finished run's tables anew.")
     ] = False,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the benchmark files.")] = None,
+    data_dir: DataDir = None,
 ) -> None:
     """Race the policies on benchmark prompts, or check that replay does what they do live."""
     from ...analysis.bench.methods import bench_methods
     from ...analysis.bench.run import BenchPlan
     from ...analysis.cost.profile import LatencyProfile
-    from ...probing.loading import native_dtype
     from ...runs import Run
 
     names = tuple(name.strip() for name in sets.split(",") if name.strip())
@@ -92,12 +79,12 @@ def bench_command(
         raise SwitchSDError("a profile alone gives nothing to replay: give --trace too")
     costs = LatencyProfile.load(profile) if profile is not None else None
     if tables:
-        _tables(run, model, trace, costs)
+        _tables(run, target.model, trace, costs)
         return
-    if dtype == "auto":
-        dtype = "float32" if check_replay else native_dtype(device)
-    lens = load_lens(model, device, dtype)
-    drafts, found = _drafts_and_probe(lens, eagle3, sps, probe)
+    if check_replay and target.dtype == "auto":
+        target = replace(target, dtype="float32")
+    lens = target.load()
+    drafts, found = companions.drafts(lens), companions.copy_probe(lens)
     methods = bench_methods(lens, drafts, found, policy)
     for label, why in methods.left_out.items():
         errors.print(f"{label} is left out: {why}", soft_wrap=True, markup=False)
@@ -201,22 +188,6 @@ def _check(
     console.print(f"figures: {done.path / 'metrics.json'}", soft_wrap=True)
     if agreement["disagreements"]:
         raise SwitchSDError(f"replay is not what live decoding does: see texts in {done.path}")
-
-
-def _drafts_and_probe(
-    lens: Lens, eagle3: Path | None, sps: Path | None, probe: Path | None
-) -> tuple[Drafts, CopyProbe | None]:
-    from ...decoding.drafts import Drafts
-    from ...probing.shipped import find_probe
-
-    folders = draft_folders(lens, eagle3, sps)
-    say_left_out(lens, folders, ("eagle3", "sps"))
-    drafts = Drafts(
-        head=open_head(lens, folders.get("eagle3")),
-        model=open_draft_model(lens, folders.get("sps")),
-        files=draft_digests(folders),
-    )
-    return drafts, find_probe(lens, probe, required=False)
 
 
 def _traced(trace: Path | None, lens: Lens) -> CounterfactualTrace | None:

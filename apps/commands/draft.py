@@ -3,40 +3,37 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...decoding.drafts import draft_digests, draft_folders, open_draft_model, open_head
 from ...errors import SwitchSDError
-from ...probing.loading import native_dtype
 from .console import console, errors, progress_bars
 from .options import (
     DEFAULT,
-    AutoDtype,
-    Device,
-    DraftFolder,
-    HeadFolder,
+    AutoTarget,
+    Companions,
+    DataDir,
     Model,
-    ProbeFolder,
+    Target,
+    grouped,
     load_lens,
-    say_left_out,
     tree_shape,
 )
 
 if TYPE_CHECKING:
     from ...decoding.training.kinds import Kind
+    from ...decoding.training.run import Plan
 
 
+@grouped
 def eval_command(
+    *,
     run: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/drafts"),
-    model: Model = DEFAULT,
-    device: Device = "cpu",
-    dtype: AutoDtype = "auto",
-    eagle3: HeadFolder = None,
-    sps: DraftFolder = None,
-    probe: ProbeFolder = None,
+    target: AutoTarget,
+    companions: Companions,
     prompts: Annotated[int, typer.Option(help="Prompts of each benchmark.")] = 20,
     max_new_tokens: Annotated[int, typer.Option(help="Budget of each.")] = 128,
     tree: Annotated[
@@ -45,46 +42,25 @@ def eval_command(
     bench: Annotated[
         list[str] | None, typer.Option(help="Benchmarks; humaneval, math500 and cnndm if left out.")
     ] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the benchmark files.")] = None,
+    data_dir: DataDir = None,
 ) -> None:
     """Measure accepted lengths and speed of EAGLE-3, SPS and SwitchSD beside vanilla decoding."""
     from ...analysis.bench.draft_eval import SETS, DraftEval, run_draft_eval
     from ...analysis.bench.measures import eval_table
     from ...analysis.pages.tables import to_markdown
-    from ...decoding.drafts import Drafts
-    from ...decoding.shipped import weights_mib
-    from ...probing.shipped import find_probe
 
     config = DraftEval(
         prompts, max_new_tokens, tuple(bench or SETS), tree_shape(tree)
     )  # refused before the model loads
-    lens = load_lens(model, device, native_dtype(device) if dtype == "auto" else dtype)
-    folders = draft_folders(lens, eagle3, sps)
-    say_left_out(lens, folders, ("eagle3", "sps"))
-    drafts = Drafts(
-        head=open_head(lens, folders.get("eagle3")),
-        model=open_draft_model(lens, folders.get("sps")),
-        files=draft_digests(folders),
-        sizes={name: weights_mib(folder) for name, folder in folders.items() if folder.is_dir()},
-        learning_curve=_learning_curve(folders.get("eagle3")),
-    )
-    found = find_probe(lens, probe, required=False)
-    if found is None:
-        errors.print(f"no probe for {lens.name}: switchsd is left out", soft_wrap=True)
+    lens = target.load()
+    drafts = companions.drafts(lens)
+    found = companions.copy_probe(lens, "switchsd is")
     with progress_bars() as progress:
         done = run_draft_eval(
             lens, drafts, found, run, config, data_dir=data_dir, progress=progress
         )
     _show(done.metrics(), to_markdown(eval_table(done.table("drafts"))))
     console.print(f"figures: {done.path / 'metrics.json'}", soft_wrap=True)
-
-
-def _learning_curve(folder: Path | None) -> list[dict[str, float]]:
-    """What the head's card says about accepted length against training tokens."""
-    from ...decoding.drafters.draft_card import read_card
-
-    about = read_card(folder).get("about") if folder is not None else None
-    return about.get("learning_curve") or [] if isinstance(about, dict) else []
 
 
 def _show(metrics: dict[str, Any], table: str) -> None:
@@ -137,10 +113,6 @@ Texts = Annotated[
     ),
 ]
 
-StartFrom = Annotated[
-    Path | None, typer.Option(help="Folder of a draft to go on from; the target's own layers.")
-]
-
 Out = Annotated[Path | None, typer.Option(help="Folder of the draft; RUN/draft if left out.")]
 
 DraftVocab = Annotated[int | None, typer.Option(help="Tokens the draft can propose.")]
@@ -149,38 +121,55 @@ Inner = Annotated[
     int | None, typer.Option("--intermediate-size", help="Width inside its MLP; the target's.")
 ]
 
-Passes = Annotated[float | None, typer.Option(help="Passes over the texts.")]
 
-Lr = Annotated[float | None, typer.Option(help="Peak learning rate.")]
+@dataclass(frozen=True)
+class Training:
+    """How long, how fast and on what; what is None is as the recipe has it."""
 
-BatchTokens = Annotated[int | None, typer.Option(help="Tokens a batch, padding included.")]
+    passes: Annotated[float | None, typer.Option(help="Passes over the texts.")] = None
+    lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None
+    batch_tokens: Annotated[int | None, typer.Option(help="Tokens a batch, padding included.")] = (
+        None
+    )
+    check_every: Annotated[
+        int | None, typer.Option(help="Steps between held-out checks; the state is kept at each.")
+    ] = None
+    patience: Annotated[
+        int | None, typer.Option(help="Checks without a better one until it stops.")
+    ] = None
+    held_out: Annotated[
+        float, typer.Option(help="Share of the texts that is never trained on.")
+    ] = 0.04
+    store_dtype: Annotated[str, typer.Option(help="Of the features on disk.")] = "bfloat16"
+    features: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the features, to share among runs; RUN/features if left out."),
+    ] = None
+    learning_curve: Annotated[
+        bool,
+        typer.Option("--learning-curve", help="Train on 1/8, 1/4 and 1/2 of the texts as well."),
+    ] = False
+    start_from: Annotated[
+        Path | None, typer.Option(help="Folder of a draft to go on from; the target's own layers.")
+    ] = None
+    licence: Annotated[str, typer.Option(help="Sentence for the model card.")] = ""
+    seed: Annotated[int, typer.Option(help="Of split, start and batches.")] = 0
 
-CheckEvery = Annotated[
-    int | None, typer.Option(help="Steps between held-out checks; the state is kept at each.")
-]
+    def plan(self, kind: Kind, texts: list[Path]) -> Plan:
+        """What is trained on what."""
+        from ...decoding.training.loop import Schedule
+        from ...decoding.training.run import Plan
 
-Patience = Annotated[int | None, typer.Option(help="Checks without a better one until it stops.")]
-
-HeldOut = Annotated[float, typer.Option(help="Share of the texts that is never trained on.")]
-
-StoreDtype = Annotated[str, typer.Option(help="Of the features on disk.")]
-
-Features = Annotated[
-    Path | None,
-    typer.Option(help="Folder of the features, to share among runs; RUN/features if left out."),
-]
-
-Curve = Annotated[
-    bool, typer.Option("--learning-curve", help="Train on 1/8, 1/4 and 1/2 of the texts as well.")
-]
-
-Licence = Annotated[str, typer.Option(help="Sentence for the model card.")]
-
-Seed = Annotated[int, typer.Option(help="Of split, start and batches.")]
+        given = vars(self)
+        schedule = {field.name: given[field.name] for field in fields(Schedule)}
+        rest = {name: value for name, value in given.items() if name not in schedule}
+        return Plan(kind, tuple(texts), Schedule(**_named(schedule)), **rest)
 
 
 @train_app.command("eagle3")
+@grouped
 def train_eagle3(
+    *,
     texts: Texts,
     run: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/draft-eagle3"),
     out: Out = None,
@@ -190,21 +179,8 @@ def train_eagle3(
         str | None, typer.Option(help="Layers whose input is fused, as in 2,15,27.")
     ] = None,
     intermediate_size: Inner = None,
-    passes: Passes = None,
-    lr: Lr = None,
-    batch_tokens: BatchTokens = None,
-    check_every: CheckEvery = None,
-    patience: Patience = None,
-    held_out: HeldOut = 0.04,
-    store_dtype: StoreDtype = "bfloat16",
-    features: Features = None,
-    learning_curve: Curve = False,
-    start_from: StartFrom = None,
-    licence: Licence = "",
-    seed: Seed = 0,
-    model: Model = DEFAULT,
-    device: Device = "cpu",
-    dtype: AutoDtype = "auto",
+    training: Training,
+    target: AutoTarget,
 ) -> None:
     """An EAGLE-3 head. What is left out is as the recipe has it; draft.json names it all."""
     from ...decoding.training.eagle3_task import Eagle3Recipe
@@ -216,32 +192,21 @@ def train_eagle3(
         "aux_layers": _layers(aux_layers),
         "intermediate_size": intermediate_size,
     }
-    _train(Eagle3Kind(Eagle3Recipe(**_named(given))), locals())
+    _train(Eagle3Kind(Eagle3Recipe(**_named(given))), texts, run, out, training, target)
 
 
 @train_app.command("sps")
+@grouped
 def train_sps(
+    *,
     texts: Texts,
     run: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/draft-sps"),
     out: Out = None,
     draft_vocab: DraftVocab = None,
     layers: Annotated[int | None, typer.Option(help="Layers of the draft.")] = None,
     intermediate_size: Inner = None,
-    passes: Passes = None,
-    lr: Lr = None,
-    batch_tokens: BatchTokens = None,
-    check_every: CheckEvery = None,
-    patience: Patience = None,
-    held_out: HeldOut = 0.04,
-    store_dtype: StoreDtype = "bfloat16",
-    features: Features = None,
-    learning_curve: Curve = False,
-    start_from: StartFrom = None,
-    licence: Licence = "",
-    seed: Seed = 0,
-    model: Model = DEFAULT,
-    device: Device = "cpu",
-    dtype: AutoDtype = "auto",
+    training: Training,
+    target: AutoTarget,
 ) -> None:
     """A small draft model. What is left out is as the recipe has it; draft.json names it all."""
     from ...decoding.training.kinds import SpsKind
@@ -252,11 +217,13 @@ def train_sps(
         "layers": layers,
         "intermediate_size": intermediate_size,
     }
-    _train(SpsKind(SpsRecipe(**_named(given))), locals())
+    _train(SpsKind(SpsRecipe(**_named(given))), texts, run, out, training, target)
 
 
 @draft_app.command()
+@grouped
 def distill(
+    *,
     prompts: Annotated[
         str, typer.Option(help="JSONL with `turns` or `prompt` a line, or a hub dataset.")
     ],
@@ -267,9 +234,7 @@ def distill(
     limit: Annotated[int | None, typer.Option(help="The first so many prompts.")] = None,
     batch_size: Annotated[int, typer.Option(help="Prompts a batch.")] = 16,
     seed: Annotated[int, typer.Option(help="Of the sampling.")] = 0,
-    model: Model = DEFAULT,
-    device: Device = "cpu",
-    dtype: AutoDtype = "auto",
+    target: AutoTarget,
 ) -> None:
     """A model's own answers to prompts, to train drafts on. Interrupted, it goes on."""
     from ...data.benchmarks import load_benchmark
@@ -280,7 +245,7 @@ def distill(
     if out.exists():
         raise SwitchSDError(f"{out} is there already: choose another file")
     asked = load_benchmark(prompts, limit=limit)
-    lens = load_lens(model, device, native_dtype(device) if dtype == "auto" else dtype)
+    lens = target.load()
     kept = fitting(lens, asked, max_new_tokens)
     if len(kept) < len(asked):
         errors.print(
@@ -328,37 +293,20 @@ def gather(
     console.print(f"{len(texts)} texts, {count:,} tokens: {out}", soft_wrap=True)
 
 
-def _train(kind: Kind, options: dict[str, Any]) -> None:
-    from ...decoding.training.loop import Schedule
-    from ...decoding.training.run import Plan, train_draft
+def _train(
+    kind: Kind, texts: list[Path], run: Path, out: Path | None, training: Training, target: Target
+) -> None:
+    from ...decoding.training.run import train_draft
 
-    names = ("passes", "lr", "batch_tokens", "check_every", "patience", "seed")
-    texts = tuple(options["texts"])
     for file in texts:
         if not file.is_file():
             raise SwitchSDError(f"{file} does not exist: make it with `switchsd draft distill`")
-    plan = Plan(
-        kind,
-        texts,
-        schedule=Schedule(**_named({name: options[name] for name in names})),
-        **{
-            name: options[name]
-            for name in (
-                "held_out",
-                "store_dtype",
-                "features",
-                "learning_curve",
-                "licence",
-                "start_from",
-            )
-        },
-    )
-    model, device, dtype, run = (options[name] for name in ("model", "device", "dtype", "run"))
-    lens = load_lens(model, device, native_dtype(device) if dtype == "auto" else dtype)
+    plan = training.plan(kind, texts)
+    lens = target.load()
     try:
         with progress_bars() as progress:
             done = train_draft(
-                lens, plan, run, options["out"], progress=progress,
+                lens, plan, run, out, progress=progress,
                 say=lambda text: console.print(text, soft_wrap=True),
             )  # fmt: skip
     except KeyboardInterrupt:
@@ -373,7 +321,7 @@ def _train(kind: Kind, options: dict[str, Any]) -> None:
     )
     for row in metrics.get("learning_curve", []):
         console.print(f"{row['tokens']:>12,} tokens  {row['mean_accepted']:.3f} accepted")
-    console.print(f"draft: {options['out'] or done.path / 'draft'}", soft_wrap=True)
+    console.print(f"draft: {out or done.path / 'draft'}", soft_wrap=True)
 
 
 def _named(given: dict[str, Any]) -> dict[str, Any]:

@@ -9,70 +9,45 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...decoding.drafts import draft_digests, draft_folders, open_draft_model, open_head
 from ...errors import SwitchSDError
-from .console import console, errors, progress_bars
-from .options import (
-    DEFAULT,
-    Device,
-    DraftFolder,
-    Dtype,
-    HeadFolder,
-    Model,
-    ProbeFolder,
-    Trees,
-    load_lens,
-    say_left_out,
-    tree_shape,
-)
+from .console import console, progress_bars
+from .options import Companions, DataDir, Target, Trees, grouped, tree_shape
 
 if TYPE_CHECKING:
     from ...decoding.drafters.drafter import Drafter
+    from ...decoding.drafts import Drafts
     from ...decoding.step.tree_shape import TreeShape
     from ...probing.lens import Lens
 
 
+@grouped
 def trace_command(
+    *,
     run: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/trace"),
-    model: Model = DEFAULT,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
+    target: Target,
     sets: Annotated[
         str, typer.Option(help="Benchmarks or JSONL files, with commas in between.")
     ] = "humaneval,math500,cnndm,mtbench,mt_redundant",
     limit: Annotated[int, typer.Option(help="Prompts of each set; 0: all.")] = 20,
     max_new_tokens: Annotated[int, typer.Option(help="Budget of each.")] = 128,
-    eagle3: HeadFolder = None,
-    sps: DraftFolder = None,
-    probe: ProbeFolder = None,
+    companions: Companions,
     no_eagle3: Annotated[bool, typer.Option("--no-eagle3", help="Trace no EAGLE-3.")] = False,
     no_sps: Annotated[bool, typer.Option("--no-sps", help="Trace no draft model.")] = False,
     no_probe: Annotated[bool, typer.Option("--no-probe", help="Trace no scores.")] = False,
     tree: Trees = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the benchmark files.")] = None,
+    data_dir: DataDir = None,
 ) -> None:
     """Decode greedily once, and keep what every policy would have accepted at every position."""
     from ...analysis.traces.columns import TraceSettings
     from ...analysis.traces.write import run_trace
-    from ...decoding.drafts import Drafts
-    from ...probing.shipped import find_probe
 
     settings = TraceSettings(max_new_tokens)  # refused before the model loads
     if tree:
         settings = TraceSettings(max_new_tokens, trees=tuple(tree_shape(text) for text in tree))
-    lens = load_lens(model, device, dtype)
-    folders = draft_folders(lens, eagle3, sps)
-    unwanted = {kind for kind, no in (("eagle3", no_eagle3), ("sps", no_sps)) if no}
-    say_left_out(lens, folders, tuple(kind for kind in ("eagle3", "sps") if kind not in unwanted))
-    folders = {kind: folder for kind, folder in folders.items() if kind not in unwanted}
-    drafts = Drafts(
-        head=open_head(lens, folders.get("eagle3")),
-        model=open_draft_model(lens, folders.get("sps")),
-        files=draft_digests(folders),
-    )
-    found = None if no_probe else find_probe(lens, probe, required=False)
-    if found is None and not no_probe:
-        errors.print(f"no probe for {lens.name}: scores are left out", soft_wrap=True)
+    lens = target.load()
+    unwanted = tuple(kind for kind, no in (("eagle3", no_eagle3), ("sps", no_sps)) if no)
+    drafts = companions.drafts(lens, without=unwanted)
+    found = None if no_probe else companions.copy_probe(lens, "scores are")
     names = [name.strip() for name in sets.split(",") if name.strip()]
     with progress_bars() as progress:
         done = run_trace(
@@ -88,14 +63,12 @@ def trace_command(
     console.print(f"trace: {done.path}", soft_wrap=True)
 
 
+@grouped
 def profile_command(
+    *,
     out: Annotated[Path, typer.Option(help="File to write.")] = Path("profile.json"),
-    model: Model = DEFAULT,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
-    eagle3: HeadFolder = None,
-    sps: DraftFolder = None,
-    probe: ProbeFolder = None,
+    target: Target,
+    companions: Companions,
     tree: Trees = None,
     repeats: Annotated[int, typer.Option(help="Measurements of each point.")] = 15,
     replace: Annotated[bool, typer.Option("--replace", help="Write over an older file.")] = False,
@@ -103,19 +76,14 @@ def profile_command(
     """Measure verification, drafting, lookup and gate on this machine."""
     from ...analysis.cost.measure import ProfilePlan, measure_profile
     from ...analysis.traces.columns import TraceSettings
-    from ...probing.shipped import find_probe
 
     plan = ProfilePlan(repeats=repeats)  # refused before the model loads
     shapes = tuple(tree_shape(text) for text in tree or ()) or TraceSettings().trees
     if out.exists() and not replace:
         raise SwitchSDError(f"{out} exists: choose another --out, or write over it with --replace")
-    lens = load_lens(model, device, dtype)
-    found = find_probe(lens, probe, required=False)
-    if found is None:
-        errors.print(f"no probe for {lens.name}: the gate is left out", soft_wrap=True)
-    folders = draft_folders(lens, eagle3, sps)
-    say_left_out(lens, folders, ("eagle3", "sps"))
-    drafters = _drafters(lens, folders, shapes)
+    lens = target.load()
+    found = companions.copy_probe(lens, "the gate is")
+    drafters = _drafters(lens, companions.drafts(lens), shapes)
     with progress_bars() as progress:
         profile = measure_profile(lens, drafters, found, plan, progress=progress)
     profile.save(out)
@@ -136,7 +104,7 @@ def profile_command(
 
 
 def _drafters(
-    lens: Lens, folders: dict[str, Path], shapes: tuple[TreeShape, ...]
+    lens: Lens, drafts: Drafts, shapes: tuple[TreeShape, ...]
 ) -> dict[str, Callable[[], Drafter]]:
     """Every kind of draft there is, each as deep as traces hold them."""
     from ...analysis.traces.columns import GAMMA
@@ -144,10 +112,7 @@ def _drafters(
     from ...decoding.eagle3.drafter import Eagle3
 
     made: dict[str, Callable[[], Drafter]] = {}
-    head, small = (
-        open_head(lens, folders.get("eagle3")),
-        open_draft_model(lens, folders.get("sps")),
-    )
+    head, small = drafts.head, drafts.model
     if head is not None:
         made["eagle3"] = lambda: Eagle3(head, lens, gamma=GAMMA)
         for shape in shapes:

@@ -21,10 +21,9 @@ from switchsd.analysis.bench.measures import (
     speed_ratio,
     with_loops,
 )
-from switchsd.apps.commands.draft import _learning_curve
 from switchsd.apps.commands.options import tree_shape
 from switchsd.decoding.drafters.draft_card import write_card
-from switchsd.decoding.drafts import Drafts
+from switchsd.decoding.drafts import Drafts, learning_curve
 from switchsd.decoding.eagle3.drafter import TreeShape
 from switchsd.decoding.eagle3.head import random_head
 from switchsd.probing.lens import Lens
@@ -229,8 +228,8 @@ def test_the_learning_curve_comes_from_the_card(tiny: Callable[..., Lens], tmp_p
     curve = [{"tokens": 1000, "mean_accepted": 0.5}, {"tokens": 2000, "mean_accepted": 0.7}]
     tmp_path.joinpath("head").mkdir()
     write_card(tmp_path / "head", "eagle3", tiny("llama"), {"learning_curve": curve})
-    assert _learning_curve(tmp_path / "head") == curve
-    assert _learning_curve(None) == _learning_curve(tmp_path) == []
+    assert learning_curve(tmp_path / "head") == curve
+    assert learning_curve(None) == learning_curve(tmp_path) == []
 
 
 def test_dtype_follows_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
