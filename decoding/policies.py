@@ -13,10 +13,9 @@ from ..probing.copy_probe import CopyProbe
 from .drafters.copy import Copier, FirstCopier, Lookup, RecentCopier
 from .drafters.drafter import Drafter
 from .drafters.suffix import SuffixCopier
-from .eagle3.identity import draft_identity
 from .gates.bandits import Exp3Gate, UcbGate
 from .gates.cost_aware import CostAwareFit, CostAwareGate
-from .gates.gate import CopyGate, Gate, NeuralGate, Observation, Path, ProbeGate
+from .gates.gate import CopyGate, DraftPath, Gate, NeuralGate, Observation, ProbeGate
 from .shipped import shipped_fit
 from .step.tree import DraftTree
 
@@ -62,7 +61,7 @@ class Draft:
         match_length: of the newest candidate, 0 without one.
     """
 
-    path: Path
+    path: DraftPath
     tree: DraftTree
     match_length: int
 
@@ -105,8 +104,7 @@ class Policy:
         has_candidate = bool(lookup.candidates)
         seen = Observation(len(committed), has_candidate, lookup.match_length, score)
         path = self.gate.decide(seen)
-        choose_depth = getattr(self.gate, "depth", None)
-        depth = None if choose_depth is None else choose_depth(seen, path)
+        depth = self.gate.depth(seen, path)
         limit = limit if depth is None else min(limit, depth)
         tree = DraftTree()
         if limit >= 1 and path == "copy":
@@ -162,7 +160,8 @@ def _bandit(name: str, gate: Callable[[Options], Gate]) -> Callable[[Options], P
 def _cost_aware(options: Options) -> Policy:
     if options.probe is None:
         raise SwitchSDError("cost-aware needs the probe it was fitted with: pass it")
-    kind, digest = draft_identity(options.neural)
+    neural = options.neural
+    kind, digest = (None, None) if neural is None else (neural.kind, neural.digest)
     model = options.probe.fingerprint
     fit = options.fit or shipped_fit(model, kind)
     fit.check(model=model, probe=options.probe.digest, kind=kind, draft=digest)

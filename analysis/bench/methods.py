@@ -6,8 +6,6 @@ draft model instead of the EAGLE-3 head (the paper's Table 2).
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -92,19 +90,8 @@ def bench_methods(
 
 
 def fit_digests(methods: Methods) -> dict[str, str | None]:
-    """What each gate's fit can be known by: of what it decides, not of how it was made.
-
-    None for gates that were not fitted.
-    """
-    found: dict[str, str | None] = {}
-    for label, method in methods.raced.items():
-        fit = getattr(method.policy.gate, "fit", None)
-        if fit is None:
-            found[label] = None
-            continue
-        decides = {name: value for name, value in fit.describe().items() if name != "about"}
-        found[label] = hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:24]
-    return found
+    """What each gate's fit can be known by; None for gates that were not fitted."""
+    return {label: method.policy.gate.digest for label, method in methods.raced.items()}
 
 
 def _method(label: str, lens: Lens, drafts: Drafts, probe: CopyProbe | None) -> Method:
@@ -118,6 +105,6 @@ def _method(label: str, lens: Lens, drafts: Drafts, probe: CopyProbe | None) -> 
     own = probe if name in SCORED else None  # a policy that only records scores need not pay
     policy = build_policy(name, Options(neural=neural, probe=own))
     kind = "none" if neural is None else "sps" if small else "eagle3"
-    if getattr(neural, "tree", None) is not None:
+    if neural is not None and neural.tree is not None:
         kind = "eagle3-tree"
     return Method(label, policy, kind, None if neural is None else neural.depth)

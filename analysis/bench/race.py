@@ -311,8 +311,8 @@ def _yields(
     table["score"] = [
         scores[p - 2] if 0 <= p - 2 < len(scores) else np.nan for p in table["position"]
     ]
-    tau = getattr(policy.gate, "tau", np.nan)
-    table["probe_on"] = table["score"] >= tau
+    tau = policy.gate.tau
+    table["probe_on"] = table["score"] >= (np.nan if tau is None else tau)
     table["in_loop"] = table["position"] >= len(prompt) + loop_start(new)
     table.insert(0, "prompt_id", prompt_id)
     return table

@@ -20,7 +20,6 @@ import numpy as np
 import torch
 
 from ...decoding.drafters.drafter import Drafter
-from ...decoding.eagle3.drafter import Eagle3
 from ...errors import SwitchSDError
 from ...probing.copy_probe import CopyProbe
 from ...probing.lens import Lens
@@ -156,9 +155,8 @@ def _fitting(plan: ProfilePlan, lens: Lens) -> tuple[list[int], list[int]]:
 
 
 def _draft_axes(drafter: Drafter, plan: ProfilePlan, lens: Lens) -> tuple[list[int], list[int]]:
-    shape = drafter.tree if isinstance(drafter, Eagle3) else None
-    gammas = [shape.depth + 1] if shape is not None else list(plan.gammas)
-    longest = min(lens.n_ctx, getattr(getattr(drafter, "lens", lens), "n_ctx", lens.n_ctx))
+    gammas = [drafter.tree.deepest] if drafter.tree is not None else list(plan.gammas)
+    longest = min(lens.n_ctx, drafter.n_ctx or lens.n_ctx)
     fits = [count for count in plan.pending if START + count + max(gammas) + 1 < longest]
     if not fits:
         raise SwitchSDError(f"{lens.name} has a context of {lens.n_ctx}: too short to profile")

@@ -146,7 +146,9 @@ def both_paths(trace: CounterfactualTrace, setting: Setting) -> pd.DataFrame:
         raise SwitchSDError(f"both paths are of a run of switchsd, not of {setting.policy}")
     plan = Plan.of(trace, setting.build(trace))
     seen = plan.columns
-    on = seen.score >= plan.policy.gate.tau  # type: ignore[attr-defined]
+    tau = plan.policy.gate.tau
+    assert tau is not None
+    on = seen.score >= tau
     step = np.zeros(len(trace), dtype=bool)
     step[play(plan).rows] = True
     return pd.DataFrame(

@@ -12,12 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Bool, Int
-from torch import Tensor
 
 from ...data.context_index import SPAN
-from ...decoding.drafters.copy import Copier, FirstCopier, Lookup, RecentCopier
-from ...decoding.drafters.suffix import SuffixCopier
-from ...decoding.step.sampling import Sampling
+from ...decoding.drafters.copy import Copier, Lookup
+from ...decoding.drafters.drafter import Drafter
 from ...decoding.step.tree import DraftTree
 from ...decoding.step.tree_shape import TreeShape
 from ...errors import SwitchSDError
@@ -25,7 +23,7 @@ from ..traces.columns import CANDIDATES, GAMMA, common_prefix, nodes_of_tree
 from ..traces.trace import CounterfactualTrace
 
 
-class TracedDraft:
+class TracedDraft(Drafter):
     """A neural path that was traced; stands where a policy's drafter stands live.
 
     Args:
@@ -37,7 +35,7 @@ class TracedDraft:
         SwitchSDError: a kind no trace has, or γ beyond what traces hold.
     """
 
-    sites: tuple[str, ...] = ()
+    kind: str
 
     def __init__(self, kind: str = "eagle3", gamma: int = 5, *, digest: str | None = None) -> None:
         self.kind, self.tree, self.digest = kind, TreeShape.parse(kind), digest
@@ -53,15 +51,6 @@ class TracedDraft:
     def key(self) -> tuple[str, int]:
         """Equal for drafts that give the same."""
         return self.kind, self.depth
-
-    def reset(self) -> None:
-        """Nothing to forget."""
-
-    def follow(self, sampling: Sampling) -> None:
-        """Its drafts are those of greedy decoding."""
-
-    def absorb(self, streams: dict[str, Tensor]) -> None:
-        """It reads nothing."""
 
     def propose(
         self, committed: list[int], limit: int, generator: torch.Generator | None
@@ -126,8 +115,7 @@ def cut_copies(
 ) -> Drafted:
     """What a copier's drafts give where each is at most so deep."""
     found, _ = copy_drafts(trace, copier)
-    _, _, W, D = _rule(copier)
-    return found.drafts(W, np.minimum(D, depth), trace.limit)
+    return found.drafts(copier.W, np.minimum(copier.D, depth), trace.limit)
 
 
 def cut_chain(drafted: Drafted, depth: Int[np.ndarray, " row"]) -> Drafted:
@@ -150,8 +138,10 @@ def nothing(trace: CounterfactualTrace) -> Drafted:
 
 def copy_drafts(trace: CounterfactualTrace, copier: Copier) -> tuple[Candidates, Drafted]:
     """What a copier offers at every row of a trace, and what came of it."""
-    rule, widest, W, D = _rule(copier)
-    found = trace.once(("candidates", rule), lambda: _candidates(trace, rule, widest), copier)
+    W, D = copier.W, copier.D
+    wide = copier.widened(max(W, CANDIDATES), max(D, SPAN))
+    rule = (*copier.rule, wide.W, wide.D)
+    found = trace.once(("candidates", rule), lambda: _candidates(trace, wide), copier)
     made = trace.once(("copy", rule, W, D), lambda: found.drafts(W, D, trace.limit), copier)
     return found, made
 
@@ -175,39 +165,15 @@ def _neural(trace: CounterfactualTrace, draft: TracedDraft) -> Drafted:
     return Drafted(nodes[depth], np.minimum(accepted, depth), depth)
 
 
-def _rule(copier: Copier) -> tuple[tuple, Copier, int, int]:
-    """(what names its match rule, a copier of that rule as wide as any, W, D).
-
-    A rule's candidates at D are the first D tokens of those at a larger D, and W of them the first
-    of more; so one look serves every W and D.
-    """
-    if isinstance(copier, RecentCopier):
-        widest = max(copier.W, CANDIDATES)
-        return ("recent", copier.n, widest), RecentCopier(widest, SPAN, copier.n), *_WD(copier)
-    D = max(SPAN, getattr(copier, "D", SPAN))
-    if isinstance(copier, FirstCopier):
-        return ("first", copier.sizes, D), FirstCopier(copier.sizes, D), *_WD(copier)
-    if isinstance(copier, SuffixCopier):
-        shortest, factor, cap = copier.shortest, copier.factor, copier.cap
-        wide = SuffixCopier(D, shortest=shortest, factor=factor, cap=cap)
-        return ("suffix", shortest, factor, cap, D), wide, *_WD(copier)
-    return ("own", id(copier)), copier, 2**31, 2**31
-
-
-def _WD(copier: RecentCopier | FirstCopier | SuffixCopier) -> tuple[int, int]:  # noqa: N802
-    return getattr(copier, "W", 1), copier.D
-
-
-def _candidates(trace: CounterfactualTrace, rule: tuple, copier: Copier) -> Candidates:
-    if rule[0] == "recent" and rule[2] == CANDIDATES:
-        n = rule[1]
-        if f"copy_n{n}" in trace.positions:
-            return Candidates(
-                trace.lists(f"copy_n{n}", CANDIDATES),
-                trace.lists(f"copy_shared_n{n}", CANDIDATES),
-                trace.lists(f"copy_len_n{n}", CANDIDATES),
-                trace.positions[f"match_length_n{n}"].to_numpy(np.int64),
-            )
+def _candidates(trace: CounterfactualTrace, copier: Copier) -> Candidates:
+    recent, n = copier.rule[0] == "recent" and copier.W == CANDIDATES, copier.rule[-1]
+    if recent and f"copy_n{n}" in trace.positions:
+        return Candidates(
+            trace.lists(f"copy_n{n}", CANDIDATES),
+            trace.lists(f"copy_shared_n{n}", CANDIDATES),
+            trace.lists(f"copy_len_n{n}", CANDIDATES),
+            trace.positions[f"match_length_n{n}"].to_numpy(np.int64),
+        )
     rows = list(_look(trace, copier))
     width = max(1, *(len(each) for _, each in rows))
     filled = np.zeros((3, len(rows), width), dtype=np.int64)

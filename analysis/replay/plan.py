@@ -65,9 +65,9 @@ class Plan:
             raise SwitchSDError("replay needs a TracedDraft as the policy's neural path")
         if draft is not None:
             neural = neural_drafts(trace, draft)
-        if hasattr(policy.gate, "depth"):
+        if policy.gate.chooses_depth:
             copy, neural = _cut(trace, policy, candidates, copy, neural)
-        if profile is None and getattr(policy.gate, "needs_clock", False):
+        if profile is None and policy.gate.needs_clock:
             raise SwitchSDError("this gate learns from seconds: replay it with a latency profile")
         times = None if profile is None else StepTimes.of(trace, policy, copy, neural, profile)
         return cls(trace, policy, candidates, copy, neural, times)
@@ -99,14 +99,14 @@ def _cut(
     neural: Drafted,
 ) -> tuple[Drafted, Drafted]:
     """Both paths' drafts where the gate says how deep each may be."""
-    choose = getattr(policy.gate, "depth_many", None)
-    if choose is None:
-        raise SwitchSDError("a gate that chooses depths by what it remembers cannot be replayed")
     seen, everywhere = columns(trace, candidates), np.ones(len(trace), dtype=bool)
+    of_copies = policy.gate.depth_many(seen, everywhere)
+    depth = policy.gate.depth_many(seen, ~everywhere)
+    if of_copies is None or depth is None:
+        raise SwitchSDError("a gate that chooses depths by what it remembers cannot be replayed")
     if policy.copier is not None:
-        copy = cut_copies(trace, policy.copier, choose(seen, everywhere))
-    depth = choose(seen, ~everywhere)
-    if isinstance(policy.neural, TracedDraft) and policy.neural.tree is not None:
+        copy = cut_copies(trace, policy.copier, of_copies)
+    if policy.neural is not None and policy.neural.tree is not None:
         if ((depth > 0) & (depth < policy.neural.depth)).any():
             raise SwitchSDError(
                 f"{policy.neural.kind} was traced as it is, and a tree cut short is another: "

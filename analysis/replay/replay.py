@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
-from ...decoding.gates.gate import Observation, Outcome, Path
+from ...decoding.gates.gate import DraftPath, Observation, Outcome
 from ...decoding.policies import Policy
 from ...errors import SwitchSDError
 from ...progress import Progress, silent
@@ -133,10 +133,8 @@ class Played:
         trace, rows = self.plan.trace, self.rows
         smallest = np.minimum.reduceat(np.nan_to_num(trace.gap, nan=np.inf), rows)
         near = smallest < NEAR_GAP  # of the tokens up to where the next step begins: this step's
-        gate = self.plan.policy.gate
-        for threshold in (getattr(gate, "tau", None), *getattr(gate, "thresholds", ())):
-            if threshold is not None:
-                near |= np.abs(trace.score[rows] - threshold) < NEAR_TAU
+        for threshold in self.plan.policy.gate.thresholds:
+            near |= np.abs(trace.score[rows] - threshold) < NEAR_TAU
         return near
 
 
@@ -166,10 +164,9 @@ def replay(
 
 def play(plan: Plan, *, one_by_one: bool = False) -> Played:
     """Take a plan's steps; `one_by_one` asks the gate at every step even if it has no memory."""
-    decide_many = getattr(plan.policy.gate, "decide_many", None)
-    if decide_many is None or one_by_one:
+    copies = plan.policy.gate.decide_many(plan.columns)
+    if copies is None or one_by_one:
         return _play_steps(plan)
-    copies = decide_many(plan.columns)
     ends = (np.arange(len(plan.trace)) + plan.emitted(copies)).tolist()
     rows, row, last = [], 0, len(ends)
     while row < last:
@@ -183,7 +180,7 @@ def _play_steps(plan: Plan) -> Played:
     trace, gate, seen = plan.trace, plan.policy.gate, plan.columns
     committed, matched = seen.committed.tolist(), seen.match_length.tolist()
     some, scores = seen.has_candidate.tolist(), seen.score.tolist()
-    given: dict[Path, tuple[list[int], list[int]]] = {
+    given: dict[DraftPath, tuple[list[int], list[int]]] = {
         "copy": (plan.copy.proposed.tolist(), plan.copy.accepted.tolist()),
         "neural": (plan.neural.proposed.tolist(), plan.neural.accepted.tolist()),
     }

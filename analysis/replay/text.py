@@ -99,9 +99,9 @@ def replayed_text(
             "score": score,
         }
     )
-    columns = played.plan.columns
-    decide_many = getattr(played.plan.policy.gate, "decide_many", None)
-    wanted = decide_many(columns) if decide_many is not None else np.zeros(len(alone), dtype=bool)
+    wanted = played.plan.policy.gate.decide_many(played.plan.columns)
+    if wanted is None:
+        wanted = np.zeros(len(alone), dtype=bool)
     return ReplayedText(
         tokens,
         steps,
@@ -150,8 +150,8 @@ def _sources(alone: CounterfactualTrace, steps: pd.DataFrame, copier: Copier | N
     found = np.full(len(ids), -1)
     if copier is None:
         return found
-    rule = (type(copier), *(getattr(copier, name, None) for name in ("W", "D", "n", "sizes")))
-    offered = alone.once(("offered", rule), lambda: _offered(alone, copier))
+    rule = (*copier.rule, copier.W, copier.D)
+    offered = alone.once(("offered", rule), lambda: _offered(alone, copier), copier)
     copied = steps[(steps["path"] == "copy") & (steps["accepted"] > 0)]
     for first, accepted in zip(
         copied["position"].tolist(), copied["accepted"].tolist(), strict=True

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from ...decoding.drafters.drafter import Drafter
 from ...decoding.drafts import Drafts
 from ...decoding.eagle3.head import fused_sites
 from ...decoding.engine import default_sampling, generate
@@ -96,18 +97,13 @@ def trace_prompt(
     return TracedPrompt(text, table, generated - begin, time.perf_counter() - begin)
 
 
-class _Streams:
-    """A `Drafter` that drafts nothing and keeps the streams of every processed token."""
-
-    depth = 0
+class _Streams(Drafter):
+    """Drafts nothing and keeps the streams of every processed token."""
 
     def __init__(self, fused: tuple[str, ...]) -> None:
         self.sites = tuple(dict.fromkeys(fused))
         self._fused = fused
         self._kept: list[Tensor] = []
-
-    def follow(self, sampling: Sampling) -> None:
-        """It draws nothing."""
 
     def reset(self) -> None:
         """Forget the last prompt."""

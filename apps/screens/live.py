@@ -172,7 +172,7 @@ def _draw(job: Job) -> None:
     choice: Choice = st.session_state["live:choice"]
     if job.running and choice.start is None and choice.token is None:
         choice = Choice(choice.token, choice.lengths, choice.span, int(tokens["position"].max()))
-    tau = getattr(decoding.policy.gate, "tau", None)
+    tau = decoding.policy.gate.tau
     panel(
         {**view_parts(LinkedText(tokens, steps), choice), "legend": legend_html(tau)},
         key="live_panel",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Protocol
 
-from ...data.context_index import Candidate, ContextIndex
+from ...data.context_index import SPAN, Candidate, ContextIndex
 from ...errors import SwitchSDError
 from ..step.tree import DraftTree
+
+_ANY = 2**31
 
 
 @dataclass(frozen=True)
@@ -28,17 +30,38 @@ class Lookup:
         return DraftTree.merge(cut, [candidate.source for candidate in self.candidates])
 
 
-class Copier(Protocol):
-    """Finds candidates in the committed tokens."""
+class Copier:
+    """Finds candidates in the committed tokens. Only `look` has to be written.
+
+    Attributes:
+        W: candidates it offers at most.
+        D: tokens of each at most.
+    """
+
+    W: int = _ANY
+    D: int = _ANY
+
+    @property
+    def rule(self) -> tuple[Hashable, ...]:
+        """Names its match rule: copiers of one rule differ in W and D alone."""
+        return "own", id(self)
+
+    def widened(self, W: int, D: int) -> Copier:
+        """One of the same rule that offers as much; itself where W and D do not cut what it finds.
+
+        Its first W candidates' first D tokens are what one of W and D offers.
+        """
+        return self
 
     def reset(self) -> None:
         """Forget the last prompt."""
 
     def look(self, committed: list[int]) -> Lookup:
         """What can be copied after these tokens; they only ever grow between resets."""
+        raise NotImplementedError
 
 
-class RecentCopier:
+class RecentCopier(Copier):
     """The W most recent distinct continuations of the last n tokens, D long (SwitchSD).
 
     Raises:
@@ -49,6 +72,15 @@ class RecentCopier:
         self.W, self.D, self.n = W, D, n
         self.index = ContextIndex(n)
         self.index.candidates(W, D)  # refuses bad values now, not in the middle of a text
+
+    @property
+    def rule(self) -> tuple[Hashable, ...]:
+        """The most recent ones, n."""
+        return "recent", self.n
+
+    def widened(self, W: int, D: int) -> RecentCopier:
+        """As many candidates, as long as they are told apart by."""
+        return RecentCopier(W, min(D, SPAN), self.n)
 
     def reset(self) -> None:
         """Start an empty context."""
@@ -61,7 +93,7 @@ class RecentCopier:
         return Lookup(tuple(found), self.index.match_length(found[0].source) if found else 0)
 
 
-class FirstCopier:
+class FirstCopier(Copier):
     """The first occurrence of the longest n-gram of the given sizes, D tokens from there.
 
     `sizes=(3,)` with D = 10 is CopySpec's rule (Dumitru et al. 2025); `sizes=(2, 1)` is PLD as
@@ -74,8 +106,17 @@ class FirstCopier:
     def __init__(self, sizes: tuple[int, ...], D: int = 10) -> None:
         if D < 1:
             raise SwitchSDError(f"D = {D}: copy at least one token")
-        self.sizes, self.D = sizes, D
+        self.sizes, self.W, self.D = sizes, 1, D
         self.reset()
+
+    @property
+    def rule(self) -> tuple[Hashable, ...]:
+        """The first one, by these sizes."""
+        return "first", self.sizes
+
+    def widened(self, W: int, D: int) -> FirstCopier:
+        """As long a copy; there is one candidate."""
+        return FirstCopier(self.sizes, D)
 
     def reset(self) -> None:
         """Start an empty context."""

@@ -22,9 +22,10 @@ from ...probing.loading import wrap
 from ..step.sampling import Processor, Sampling
 from ..step.tree import DraftTree
 from ..step.verify import draw
+from .drafter import Drafter
 
 
-class DraftModel:
+class DraftModel(Drafter):
     """Drafts a chain of γ tokens; a `Drafter`.
 
     Args:
@@ -42,7 +43,7 @@ class DraftModel:
         >>> policy = Policy("sps", NeuralGate(), None, DraftModel(load("small"), load("large")))
     """
 
-    sites: tuple[str, ...] = ()
+    kind = "sps"
 
     def __init__(
         self, draft: Lens | Any, target: Lens, *, gamma: int = 5, sampling: Sampling | None = None
@@ -50,7 +51,8 @@ class DraftModel:
         if gamma < 1:
             raise SwitchSDError(f"gamma = {gamma}: draft at least one token")
         self.lens = draft if isinstance(draft, Lens) else wrap(draft)
-        self.gamma = gamma
+        self.gamma = self.depth = gamma
+        self.digest, self.n_ctx = self.lens.digest, self.lens.n_ctx
         self.sampling = sampling or Sampling(temperature=1.0)
         self._settled = sampling is not None
         blocked = ~shared_tokens(target, self.lens)
@@ -59,11 +61,6 @@ class DraftModel:
         self._embedded: int = self.lens.model.get_input_embeddings().weight.shape[0]
         self._warned: set[str] = set()
         self.reset()
-
-    @property
-    def depth(self) -> int:
-        """Most tokens a draft of it can have accepted."""
-        return self.gamma
 
     def follow(self, sampling: Sampling) -> None:
         """Draw with the target's settings, unless it was made with settings of its own."""
@@ -76,9 +73,6 @@ class DraftModel:
         self._kv = self.lens.new_kv()
         self._cached: list[int] = []  # the tokens in the cache, committed or drafted
         self._agreed = 0  # so many of them are known to be committed
-
-    def absorb(self, streams: dict[str, Tensor]) -> None:
-        """It reads no streams of the target."""
 
     def propose(
         self, committed: list[int], limit: int, generator: torch.Generator | None

@@ -8,11 +8,12 @@ text that loops makes as long as itself; counting matches up to a cap bounds tha
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from ...data.context_index import Candidate
 from ...errors import SwitchSDError
-from .copy import Lookup
+from .copy import Copier, Lookup
 
 CAP = 64
 """Matches are told apart up to this many tokens; longer ones count as this long."""
@@ -120,7 +121,7 @@ class SuffixAutomaton:
         self.match = Match(length, self._recent[state]) if state > 0 else Match()
 
 
-class SuffixCopier:
+class SuffixCopier(Copier):
     """Copies on from the most recent occurrence of the longest suffix that occurred before.
 
     A continuation that reaches the end of the context goes on into itself, as everywhere here (see
@@ -147,8 +148,17 @@ class SuffixCopier:
             raise SwitchSDError(f"shortest = {shortest}: the shortest match lies in 1–{cap}")
         if factor is not None and factor <= 0:
             raise SwitchSDError(f"factor = {factor}: has to be positive (None: no limit)")
-        self.D, self.shortest, self.factor, self.cap = D, shortest, factor, cap
+        self.W, self.D, self.shortest, self.factor, self.cap = 1, D, shortest, factor, cap
         self.reset()
+
+    @property
+    def rule(self) -> tuple[Hashable, ...]:
+        """The longest suffix, by these settings."""
+        return "suffix", self.shortest, self.factor, self.cap
+
+    def widened(self, W: int, D: int) -> SuffixCopier:
+        """As long a copy; there is one candidate."""
+        return SuffixCopier(D, shortest=self.shortest, factor=self.factor, cap=self.cap)
 
     def reset(self) -> None:
         """Start an empty context."""

@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from ...errors import SwitchSDError
 from ...probing.lens import Lens
+from ..drafters.drafter import Drafter
 from ..step.sampling import Processor, Sampling
 from ..step.tree import ANCHOR, DraftTree
 from ..step.tree_shape import TreeShape, keep_best
@@ -27,7 +28,7 @@ from ..step.verify import draw
 from .head import Eagle3Head, fused_sites
 
 
-class Eagle3:
+class Eagle3(Drafter):
     """Drafts with a head; a `Drafter`.
 
     Before the target has processed anything (a prompt of one token) there is no feature yet, and
@@ -58,6 +59,8 @@ class Eagle3:
         if gamma < 1:
             raise SwitchSDError(f"gamma = {gamma}: draft at least one token")
         self.head, self.lens, self.gamma, self.tree = head, lens, gamma, tree
+        self.depth = gamma if tree is None else tree.deepest
+        self.kind, self.digest = "eagle3" if tree is None else tree.name, head.digest
         self.sampling = sampling or Sampling(temperature=1.0)
         self._settled = sampling is not None
         config = head.config
@@ -78,11 +81,6 @@ class Eagle3:
         self._target_ids = head.target_ids
         self._told = False
         self.reset()
-
-    @property
-    def depth(self) -> int:
-        """Most tokens a draft of it can have accepted."""
-        return self.gamma if self.tree is None else self.tree.deepest
 
     def follow(self, sampling: Sampling) -> None:
         """Draw with the target's settings, unless it was made with settings of its own."""

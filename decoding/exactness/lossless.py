@@ -25,6 +25,7 @@ from ...probing.lens import Lens
 from ...probing.loading import wrap
 from ...progress import Progress, silent
 from ...runs import read_parquet, write_parquet
+from ..drafters.drafter import Drafter
 from ..engine import generate
 from ..gates.gate import Outcome
 from ..policies import Policy
@@ -258,27 +259,16 @@ def _row_after(
     return table[(*new, *path)]
 
 
-class TableDrafter:
+class TableDrafter(Drafter):
     """Samples a chain from fixed distributions that have nothing to do with the target's: q ≠ p.
 
     Args:
         q: [depth, d_vocab], the distribution at each depth.
     """
 
-    sites: tuple[str, ...] = ()
-
     def __init__(self, q: Tensor) -> None:
         self.q = q
         self.depth = len(q)
-
-    def follow(self, sampling: Sampling) -> None:
-        """Its distributions are fixed."""
-
-    def reset(self) -> None:
-        """Nothing to forget."""
-
-    def absorb(self, streams: dict[str, Tensor]) -> None:
-        """Reads nothing."""
 
     def propose(
         self, committed: list[int], limit: int, generator: torch.Generator | None

@@ -6,9 +6,7 @@ import numpy as np
 
 from ...probing.copy_probe import CopyProbe
 from ..drafters.drafter import Drafter
-from ..eagle3.identity import draft_identity
 from ..gates.cost_aware import CostAwareFit
-from ..step.tree_shape import TreeShape
 
 
 def random_fit(
@@ -28,10 +26,9 @@ def random_fit(
     size = (len(matches) + 1, len(scores) + 1)
     copy, drafts = rng.integers(0, 21, size), rng.integers(0, 11, size)
     copy[0] = 0  # nothing to copy there
-    kind, digest = draft_identity(neural)
-    tree = TreeShape.parse(kind)
-    if tree is not None:
-        drafts = np.where(drafts > 2, tree.deepest, 0)
+    kind, digest = (None, None) if neural is None else (neural.kind, neural.digest)
+    if neural is not None and neural.tree is not None:
+        drafts = np.where(drafts > 2, neural.tree.deepest, 0)
     return CostAwareFit(
         probe.fingerprint,
         probe.digest,

@@ -14,14 +14,14 @@ from collections.abc import Callable
 from typing import Literal, Self
 
 from ...errors import SwitchSDError
-from .gate import Observation, Outcome, Path
+from .gate import DraftPath, Gate, Observation, Outcome
 
-ARMS: tuple[Path, ...] = ("copy", "neural")
+ARMS: tuple[DraftPath, ...] = ("copy", "neural")
 
 Reward = Literal["emitted", "throughput"]
 
 
-class _Bandit:
+class _Bandit(Gate):
     """What both gates share: plays, rewards, and steps without a choice.
 
     Args:
@@ -46,16 +46,21 @@ class _Bandit:
             raise SwitchSDError(f"L = {L}: a step emits at least one token")
         if reward not in ("emitted", "throughput"):
             raise SwitchSDError(f"unknown reward {reward!r}: choose emitted or throughput")
-        self.L, self.reward, self._seconds = L, reward, seconds
+        self.L = L
+        self._rewarded_by(reward, seconds)
+
+    def _rewarded_by(self, reward: Reward, seconds: Callable[[Outcome], float] | None) -> None:
+        self.reward, self._seconds = reward, seconds
+        self.needs_clock = reward == "throughput" and seconds is None
         self.reset()
 
     def reset(self) -> None:
         """Forget the last prompt."""
         self.plays = dict.fromkeys(ARMS, 0)
         self._scale = float(self.L) if self.reward == "emitted" else 0.0
-        self._chosen: Path | None = None
+        self._chosen: DraftPath | None = None
 
-    def decide(self, seen: Observation) -> Path:
+    def decide(self, seen: Observation) -> DraftPath:
         """Play an arm if there is a choice, else neural."""
         self._chosen = self._choose() if seen.has_candidate else None
         return self._chosen or "neural"
@@ -73,11 +78,6 @@ class _Bandit:
         self._learn(self._chosen, gained)
         self._chosen = None
 
-    @property
-    def needs_clock(self) -> bool:
-        """Whether it learns from the seconds that a step's outcome holds."""
-        return self.reward == "throughput" and self._seconds is None
-
     def by_throughput(self, seconds: Callable[[Outcome], float] | None = None) -> Self:
         """The same gate, new, rewarded by tokens per second.
 
@@ -85,18 +85,17 @@ class _Bandit:
             seconds: of a step, as `LatencyProfile.seconds` gives them; the outcome's own if None.
         """
         gate = copy.copy(self)
-        gate.reward, gate._seconds = "throughput", seconds
-        gate.reset()
+        gate._rewarded_by("throughput", seconds)
         return gate
 
     @property
     def _round(self) -> int:
         return sum(self.plays.values()) + 1
 
-    def _choose(self) -> Path:
+    def _choose(self) -> DraftPath:
         raise NotImplementedError
 
-    def _learn(self, arm: Path, gained: float) -> None:
+    def _learn(self, arm: DraftPath, gained: float) -> None:
         raise NotImplementedError
 
 
@@ -134,7 +133,7 @@ class UcbGate(_Bandit):
         super().reset()
         self._total = dict.fromkeys(ARMS, 0.0)
 
-    def bound(self, arm: Path) -> float:
+    def bound(self, arm: DraftPath) -> float:
         """Upper confidence bound of an arm; infinite before its first play."""
         n, t = self.plays[arm], self._round
         if not n:
@@ -142,10 +141,10 @@ class UcbGate(_Bandit):
         inside = 1 + 2 * math.log(len(ARMS) * t**2 * math.sqrt(1 + n) / self.delta)
         return self._total[arm] / n + self._scale / 2 * math.sqrt((1 + n) / n**2 * inside)
 
-    def _choose(self) -> Path:
+    def _choose(self) -> DraftPath:
         return max(ARMS, key=self.bound)
 
-    def _learn(self, arm: Path, gained: float) -> None:
+    def _learn(self, arm: DraftPath, gained: float) -> None:
         self._total[arm] += gained
 
 
@@ -183,19 +182,19 @@ class Exp3Gate(_Bandit):
         self._loss = dict.fromkeys(ARMS, 0.0)
         self._probability = 1.0  # of the arm last chosen
 
-    def probabilities(self) -> dict[Path, float]:
+    def probabilities(self) -> dict[DraftPath, float]:
         """With what probability each arm is played next."""
         rate = math.sqrt(math.log(len(ARMS)) / (self._round * len(ARMS)))
         least = min(self._loss.values())  # taken off, or all of them could underflow to 0
         weights = {arm: math.exp(-rate * (self._loss[arm] - least)) for arm in ARMS}
         return {arm: weight / sum(weights.values()) for arm, weight in weights.items()}
 
-    def _choose(self) -> Path:
+    def _choose(self) -> DraftPath:
         odds = self.probabilities()
         arm = self._random.choices(ARMS, [odds[a] for a in ARMS])[0]
         self._probability = odds[arm]
         return arm
 
-    def _learn(self, arm: Path, gained: float) -> None:
+    def _learn(self, arm: DraftPath, gained: float) -> None:
         loss = 1 - gained / self._scale
         self._loss[arm] += min(max(loss, 0.0), 1.0) / self._probability

@@ -8,6 +8,8 @@ costs. The gate itself only looks the cell up.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +21,7 @@ from jaxtyping import Bool, Int, Shaped
 from ...errors import SwitchSDError
 from ...runs import read_json, write_json
 from ..step.tree_shape import TreeShape
-from .gate import Columns, Memoryless, Observation
-from .gate import Path as Route
+from .gate import Columns, DraftPath, Memoryless, Observation
 
 SCHEMA = 1
 """Version of the fit's JSON; a newer one is refused."""
@@ -112,6 +113,12 @@ class CostAwareFit:
         if wrong:
             raise SwitchSDError(f"this fit of cost-aware is for {wrong}: {how_to_fit(kind)}")
 
+    @property
+    def digest(self) -> str:
+        """What it can be known by: of what it decides, not of how it was made."""
+        decides = {name: value for name, value in self.describe().items() if name != "about"}
+        return hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:24]
+
     def save(self, path: Path) -> None:
         """Write it as JSON."""
         write_json(path, self.describe())
@@ -169,16 +176,16 @@ class CostAwareGate(Memoryless):
     """
 
     def __init__(self, fit: CostAwareFit) -> None:
-        self.fit = fit
+        self.fit, self.digest = fit, fit.digest
         self.thresholds = fit.scores
         self._copy, self._neural = np.array(fit.copy), np.array(fit.neural)
 
-    def decide(self, seen: Observation) -> Route:
+    def decide(self, seen: Observation) -> DraftPath:
         """Copy where the fit copies and there is something to copy."""
         row, column = self._cell(seen)
         return "copy" if seen.has_candidate and self.fit.copy[row][column] else "neural"
 
-    def depth(self, seen: Observation, path: Route) -> int:
+    def depth(self, seen: Observation, path: DraftPath) -> int:
         """How deep the draft of that path may be; 0: no draft."""
         row, column = self._cell(seen)
         return (self.fit.copy if path == "copy" else self.fit.neural)[row][column]

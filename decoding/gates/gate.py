@@ -6,15 +6,17 @@ objects run live and in replay.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ...errors import SwitchSDError
 
-Path = Literal["copy", "neural"]
+DraftPath = Literal["copy", "neural"]
+"""Who drafts: the context, or the neural drafter."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,12 @@ class Columns:
     match_length: Int[np.ndarray, " row"]
     score: Float[np.ndarray, " row"]
 
+    def rows(self) -> Iterator[Observation]:
+        """Each row as a gate sees it live."""
+        columns = (self.committed, self.has_candidate, self.match_length, self.score)
+        for committed, some, matched, score in zip(*(c.tolist() for c in columns), strict=True):
+            yield Observation(committed, bool(some), matched, None if np.isnan(score) else score)
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -65,7 +73,7 @@ class Outcome:
         committed: committed tokens before the step.
     """
 
-    path: Path
+    path: DraftPath
     accepted: int
     emitted: int
     seconds: float
@@ -73,41 +81,83 @@ class Outcome:
     committed: int = 0
 
 
-class Gate(Protocol):
-    """Decides a path each step.
+class Gate:
+    """Decides a path each step. Only `decide` has to be written; everything else has a default.
 
-    It may also have `depth(seen, path)`: how deep the draft of that path may be at most, D of a
-    copy and γ of a chain alike; 0 drafts nothing, None leaves it to the drafter.
-
-    A gate without memory may have `decide_many(columns)`: True where it copies; and with `depth`
-    also `depth_many(columns, copies)`. Replay then asks once for a whole trace; its `reset` and
-    `observe` must do nothing.
+    Attributes:
+        tau: its threshold on the probe's score, for those who draw it; None: it has none.
+        thresholds: scores at which its choice turns: rounding may decide a step that near to one.
+        needs_clock: whether it learns from the seconds of a step.
+        digest: what its fit can be known by; None: it was not fitted.
+        chooses_depth: whether its class has a `depth` of its own.
     """
+
+    tau: float | None = None
+    thresholds: tuple[float, ...] = ()
+    needs_clock: bool = False
+    digest: str | None = None
+    chooses_depth: bool = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.chooses_depth = cls.depth is not Gate.depth
 
     def reset(self) -> None:
         """Forget the last prompt."""
 
-    def decide(self, seen: Observation) -> Path:
+    def decide(self, seen: Observation) -> DraftPath:
         """Choose the path of the next step."""
+        raise NotImplementedError
 
     def observe(self, outcome: Outcome) -> None:
         """Learn from the step just taken."""
 
+    def depth(self, seen: Observation, path: DraftPath) -> int | None:
+        """How deep the draft of that path may be at most, D of a copy and γ of a chain alike.
 
-class Memoryless:
-    """A gate that neither learns nor forgets."""
+        0 drafts nothing, None leaves it to the drafter.
+        """
+        return None
 
-    def reset(self) -> None:
-        """Nothing to forget."""
+    def decide_many(self, seen: Columns) -> Bool[np.ndarray, " row"] | None:
+        """`decide` at every row, True where it copies; None: it remembers, so ask step by step."""
+        return None
 
-    def observe(self, outcome: Outcome) -> None:
-        """Nothing to learn."""
+    def depth_many(
+        self, seen: Columns, copies: Bool[np.ndarray, " row"]
+    ) -> Int[np.ndarray, " row"] | None:
+        """`depth` at every row, of a copy where `copies`; None: it remembers, or leaves it."""
+        return None
+
+
+class Memoryless(Gate):
+    """A gate that neither learns nor forgets: `reset` and `observe` stay as they are.
+
+    Replay asks it once for a whole trace, row by row through `decide` unless it knows better.
+    """
+
+    def decide_many(self, seen: Columns) -> Bool[np.ndarray, " row"]:
+        """`decide` at every row; True where it copies."""
+        return np.array([self.decide(each) == "copy" for each in seen.rows()], dtype=bool)
+
+    def depth_many(
+        self, seen: Columns, copies: Bool[np.ndarray, " row"]
+    ) -> Int[np.ndarray, " row"] | None:
+        """`depth` at every row, of a copy where `copies`; None: it leaves it to the drafter."""
+        if not self.chooses_depth:
+            return None
+        depths = [
+            self.depth(each, "copy" if copied else "neural")
+            for each, copied in zip(seen.rows(), copies.tolist(), strict=True)
+        ]
+        most = np.iinfo(np.int32).max
+        return np.array([most if depth is None else depth for depth in depths], dtype=np.int64)
 
 
 class NeuralGate(Memoryless):
     """Never copies (vanilla, SPS, EAGLE-3)."""
 
-    def decide(self, seen: Observation) -> Path:
+    def decide(self, seen: Observation) -> DraftPath:
         """Always neural."""
         return "neural"
 
@@ -119,7 +169,7 @@ class NeuralGate(Memoryless):
 class CopyGate(Memoryless):
     """Copies whenever the context offers a candidate (PLD, CopySpec)."""
 
-    def decide(self, seen: Observation) -> Path:
+    def decide(self, seen: Observation) -> DraftPath:
         """Copy if there is something to copy."""
         return "copy" if seen.has_candidate else "neural"
 
@@ -138,12 +188,14 @@ class ProbeGate(Memoryless):
         SwitchSDError: τ outside 0–1.
     """
 
+    tau: float
+
     def __init__(self, tau: float) -> None:
         if not 0 <= tau <= 1:
             raise SwitchSDError(f"tau = {tau}: the threshold on the probe's score lies in 0–1")
-        self.tau = tau
+        self.tau, self.thresholds = tau, (tau,)
 
-    def decide(self, seen: Observation) -> Path:
+    def decide(self, seen: Observation) -> DraftPath:
         """Copy on intent and opportunity."""
         wants = seen.score is not None and seen.score >= self.tau
         return "copy" if wants and seen.has_candidate else "neural"

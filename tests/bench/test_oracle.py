@@ -22,7 +22,7 @@ from switchsd.analysis.replay.replay import replay
 from switchsd.analysis.replay.settings import Setting
 from switchsd.analysis.traces.trace import CounterfactualTrace
 from switchsd.decoding.drafters.copy import RecentCopier
-from switchsd.decoding.gates.gate import Observation, Path
+from switchsd.decoding.gates.gate import DraftPath, Gate, Observation
 from switchsd.decoding.policies import POLICIES, Policy
 from tiny_traces import made_up, profile_for
 
@@ -30,19 +30,17 @@ PROFILE = profile_for()
 UNLIKE = ("eagle3-tree", "cost-aware")  # no draft of the setting's, or depths of its own
 
 
-class ByList:
+class ByList(Gate):
     """A gate that follows a list of paths, whatever it sees."""
 
-    def __init__(self, paths: tuple[Path, ...]) -> None:
+    def __init__(self, paths: tuple[DraftPath, ...]) -> None:
         self.paths = paths
 
     def reset(self) -> None:
         self.left = list(self.paths)
 
-    def decide(self, seen: Observation) -> Path:
+    def decide(self, seen: Observation) -> DraftPath:
         return self.left.pop(0)
-
-    def observe(self, outcome) -> None: ...
 
 
 def every_sequence(

@@ -32,7 +32,7 @@ from switchsd.decoding.engine import generate
 from switchsd.decoding.exactness.lossless import noisy_copy
 from switchsd.decoding.exactness.random_fit import random_fit
 from switchsd.decoding.gates.cost_aware import CostAwareFit, CostAwareGate
-from switchsd.decoding.gates.gate import Columns, Observation
+from switchsd.decoding.gates.gate import Columns, Gate, Memoryless, Observation
 from switchsd.decoding.neural import neural_drafter
 from switchsd.decoding.policies import Options, Policy, build_policy
 from switchsd.decoding.shipped import shipped_fit
@@ -78,6 +78,8 @@ def test_looking_up_many_is_looking_up_each() -> None:
         ):
             depths = [gate.depth(each, path) for each in seen]  # type: ignore[arg-type]
             assert depths == gate.depth_many(many, wanted).tolist()
+            assert depths == Memoryless.depth_many(gate, many, wanted).tolist()  # row by row
+        assert Memoryless.decide_many(gate, many).tolist() == gate.decide_many(many).tolist()
         chosen = [gate.depth(each, path) for each, path in zip(seen, paths, strict=True)]
         assert chosen == gate.depth_many(many, copies).tolist()
 
@@ -92,15 +94,11 @@ def test_no_candidate_is_no_match_and_no_score_the_lowest() -> None:
     assert gate.depth(Observation(9, True, 7, 0.5), "copy") == 4
 
 
-class Fixed:
+class Fixed(Gate):
     """A gate of one path and one depth."""
 
     def __init__(self, path: Any, depth: int | None) -> None:
         self.path, self.most = path, depth
-
-    def reset(self) -> None: ...
-
-    def observe(self, outcome: Any) -> None: ...
 
     def decide(self, seen: Observation) -> Any:
         return self.path

@@ -8,6 +8,7 @@ import pytest
 import torch
 from switchsd import SwitchSDError
 from switchsd.decoding.drafters.draft_model import DraftModel
+from switchsd.decoding.drafters.drafter import Drafter
 from switchsd.decoding.engine import Decoding, generate
 from switchsd.decoding.exactness.lossless import noisy_copy
 from switchsd.decoding.gates.gate import NeuralGate, ProbeGate
@@ -28,20 +29,13 @@ def reference(lens: Lens, prompt: list[int], n: int, **kwargs) -> list[int]:
     return out[0, len(prompt) :].tolist()
 
 
-class WrongThenRight:
+class WrongThenRight(Drafter):
     """A drafter whose tree holds the greedy text behind a wrong first branch."""
 
-    sites: tuple[str, ...] = ()
     depth = 4
 
     def __init__(self, truth: list[int], prompt: int, vocab: int) -> None:
         self.truth, self.prompt, self.vocab = truth, prompt, vocab
-
-    def reset(self) -> None: ...
-
-    def follow(self, sampling) -> None: ...
-
-    def absorb(self, streams) -> None: ...
 
     def propose(self, committed, limit, generator) -> DraftTree:
         rest = self.truth[len(committed) - self.prompt :][: min(limit, 4)]
