@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from .policies import Options as Options
     from .policies import Policy as Policy
     from .policies import build_policy as build_policy
+    from .step.log import Step as Step
+    from .step.log import StepLog as StepLog
+    from .step.log import Trace as Trace
     from .step.sampling import Sampling as Sampling
-    from .step.trace import Step as Step
-    from .step.trace import Trace as Trace
     from .step.tree import DraftTree as DraftTree
 
 __getattr__, __all__ = lazy_names(
@@ -25,8 +26,8 @@ __getattr__, __all__ = lazy_names(
     {
         "engine": ["Decoding", "Generation", "Token", "generate", "generate_batch", "stream"],
         "policies": ["POLICIES", "Options", "Policy", "build_policy"],
+        "step.log": ["Step", "StepLog", "Trace"],
         "step.sampling": ["Sampling"],
-        "step.trace": ["Step", "Trace"],
         "step.tree": ["DraftTree"],
     },
 )

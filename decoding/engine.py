@@ -1,8 +1,14 @@
 """The one decode loop: look, decide, draft, verify in one pass, commit.
 
-Before each step the target has processed every committed token but the last, the anchor. A step
-forwards the anchor and the draft tree together, so its first row always gives the next token: a
-step emits at least one. The gate's hidden state is read in that same forward.
+Before each step the target has processed every committed token but the anchor. A step forwards the
+anchor and the draft tree together, so its first row always gives the next token: a step emits at
+least one. The gate's hidden state is read in that same forward. The words are those of
+`step.verify`.
+
+One step under `pld`, with 8 tokens still to come: `1 2 3 1 2` is committed, and where `1 2` stood
+first, `3 1 2` followed. One forward of 4 rows over anchor and draft; the target's argmax agrees
+with `3 1` and then says 4. So 3 are proposed, 2 accepted, 3 emitted; `1 2 3 1 2 3 1 4` is committed
+and 5 tokens are still to come.
 """
 
 from __future__ import annotations
@@ -20,9 +26,9 @@ from ..errors import SwitchSDError
 from ..probing.lens import Lens
 from .gates.gate import Outcome
 from .policies import Options, Policy, build_policy
+from .step.log import Step, StepLog
 from .step.sampling import Processor, Sampling
 from .step.stops import Stops
-from .step.trace import Step, Trace
 from .step.tree import DraftTree
 from .step.verify import Accepted, verify_greedy, verify_sampled
 
@@ -39,7 +45,7 @@ class Generation:
 
     text: str | None
     ids: list[int]
-    trace: Trace
+    trace: StepLog
 
 
 @dataclass(frozen=True)
@@ -210,7 +216,7 @@ class Decoding:
             neural.follow(self.sampling)
         sites = [probe.site] if probe is not None else []
         self._sites = list(dict.fromkeys([*sites, *(neural.sites if neural is not None else ())]))
-        self.trace = Trace(
+        self.trace = StepLog(
             self.policy.name,
             list(self.committed),
             label_offset=probe.label_offset if probe is not None else 0,

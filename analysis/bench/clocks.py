@@ -1,6 +1,6 @@
 """A policy whose parts are timed one by one, and whose draft takes in the prompt during prefill.
 
-`Trace` knows a step as draft, verify and overhead. Here each part that the loop composes is put
+`StepLog` knows a step as draft, verify and overhead. Here each part that the loop composes is put
 into a `Timed` that notes how long its calls took: lookup and decision are then taken out of draft,
 the probe's scoring out of overhead. A draft that first sees the prompt in its first proposal would
 have that counted as decoding; `Primed` lets it happen in the prefill.
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ...decoding.drafters.drafter import Drafter
 from ...decoding.policies import Policy
-from ...decoding.step.trace import Trace
+from ...decoding.step.log import StepLog
 from ...decoding.step.tree import DraftTree
 
 
@@ -135,11 +135,11 @@ class Watched:
         }  # fmt: skip
         return cls(replace(policy, **parts), gate, copier, probe, drafter)
 
-    def steps(self, trace: Trace) -> pd.DataFrame:
+    def steps(self, trace: StepLog) -> pd.DataFrame:
         """The text's steps, one row each.
 
         Returns:
-            `Trace.steps_frame` with the milliseconds in their own parts: draft_ms is drafting
+            `StepLog.steps_frame` with the milliseconds in their own parts: draft_ms is drafting
             alone, lookup_ms the search for candidates, gate_ms the probe's score and the decision,
             verify_ms the target's forward, rest_ms everything else; ms is their sum.
         """

@@ -200,8 +200,8 @@ class PromptRace:
 
     Attributes:
         runs: policy, n_tokens, decode_s, prefill_s, token_exact; one row a policy.
-        steps: `Trace.steps_frame` of all policies.
-        tokens: `Trace.tokens_frame` of all policies.
+        steps: `StepLog.steps_frame` of all policies.
+        tokens: `StepLog.tokens_frame` of all policies.
         copy_yield: what copying would have had accepted at every position of the text.
     """
 

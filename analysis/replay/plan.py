@@ -78,7 +78,7 @@ class Plan:
         return columns(self.trace, self.candidates)
 
     def emitted(self, copies: Bool[np.ndarray, " row"]) -> Int[np.ndarray, " row"]:
-        """What a step emits at each row on the path chosen there: accepted and the bonus."""
+        """What a step emits at each row on the path chosen there."""
         accepted = np.where(copies, self.copy.accepted, self.neural.accepted)
         return np.minimum(accepted + 1, self.trace.remaining)
 

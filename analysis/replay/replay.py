@@ -4,8 +4,13 @@ The gate is the very object that decides live; what its choices give is read fro
 of a model. A gate without memory is asked once for all rows, and the run is then a walk along
 "where does the next step begin". A latency profile adds the time.
 
-Conventions: accepted without the bonus; decode time only. The time in which a draft takes in the
-prompt is given apart (`draft_prefill_ms`), as if it had been spent in prefill.
+Decode time only: the time in which a draft takes in the prompt is given apart (`draft_prefill_ms`),
+as if it had been spent in prefill.
+
+A trace of 6 new tokens behind a prompt of 10, so 6 rows; where a step begins at each, a copy would
+have 2, 1, 0, 0, 1, 0 accepted and the draft 1, 1, 1, 2, 1, 0. A gate that copies at rows 0 and 4
+only takes two steps: row 0 (copy, 2 accepted, 3 emitted) and row 3 (neural, 2 accepted, 3 emitted),
+with which the text ends. Vanilla takes 6.
 """
 
 from __future__ import annotations

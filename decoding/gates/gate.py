@@ -1,7 +1,15 @@
 """Gates: which path the next step takes, copy or neural, from committed tokens only.
 
 A gate never sees the draft's outcome before it decides; that is what keeps sampling exact. The same
-objects run live and in replay.
+objects run live and in replay. SwitchSD's with τ = 0.5:
+
+    >>> gate = ProbeGate(0.5)
+    >>> gate.decide(Observation(40, has_candidate=True, match_length=7, score=0.81))
+    'copy'
+    >>> gate.decide(Observation(40, has_candidate=True, match_length=7, score=0.32))  # no intent
+    'neural'
+    >>> gate.decide(Observation(40, has_candidate=False, match_length=0, score=0.81))  # no source
+    'neural'
 """
 
 from __future__ import annotations
@@ -66,8 +74,8 @@ class Outcome:
 
     Attributes:
         path: the path taken.
-        accepted: accepted draft tokens.
-        emitted: accepted + bonus.
+        accepted: draft tokens accepted.
+        emitted: tokens emitted.
         seconds: the step's time.
         proposed: draft tokens verified (tree nodes).
         committed: committed tokens before the step.

@@ -1,5 +1,13 @@
 """Accept a path through a draft tree, greedily or by sampling, exactly.
 
+The words of a step, used everywhere: the **anchor** is the last committed token; the target has
+chosen it but not processed it yet, so it goes through the target together with the draft. Draft
+tokens that stay are **accepted**. The **bonus** is the token the target itself adds behind them.
+What a step adds to the text is **emitted**: the accepted tokens and the bonus. "Accepted" never
+counts the bonus. With `the cat sat on the` committed, `the` is the anchor; of the draft `mat and
+slept` the target agrees with `mat and` and then says `purred`: 2 accepted, 1 bonus, 3 emitted, and
+`purred` is the next anchor.
+
 Greedy: the path the target's argmax takes. Sampled, deterministic draft: one draw from the target a
 node; descend where the draw is a child, otherwise emit it and stop. Sampled, draft with a
 distribution q of its own: accept a child with min(1, p/q), else go on with the residual
@@ -36,7 +44,7 @@ class Accepted:
 
     @property
     def emitted(self) -> tuple[int, ...]:
-        """Accepted tokens and the bonus."""
+        """What the step adds to the text."""
         return (*self.tokens, self.bonus)
 
 

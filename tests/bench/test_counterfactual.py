@@ -32,7 +32,7 @@ from switchsd.decoding.exactness.lossless import noisy_copy
 from switchsd.decoding.exactness.reference import reference_ids
 from switchsd.decoding.gates.gate import CopyGate, NeuralGate
 from switchsd.decoding.policies import Policy
-from switchsd.decoding.step.trace import Step
+from switchsd.decoding.step.log import Step
 from switchsd.decoding.step.tree_shape import TreeShape
 from switchsd.probing.copy_probe import CopyProbe
 from switchsd.probing.lens import Lens

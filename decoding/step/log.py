@@ -1,4 +1,7 @@
-"""What happened, step by step: two tables and the settings they came from."""
+"""What one generation did, step by step: two tables and the settings they came from.
+
+Not the trace on disk, which knows every path at every position (`analysis.traces`).
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,8 @@ class Step:
         path: copy, neural, or plain where nothing was drafted.
         position: of the first token it emitted.
         proposed: draft tokens (tree nodes).
-        tokens: what it emitted: accepted ones and the bonus, cut where the text ended.
-        accepted: accepted draft tokens among them.
+        tokens: what it emitted, cut where the text ended.
+        accepted: of these, accepted.
         sources: per emitted token, the position it was copied from; -1 where it was not.
         score: the probe's score the gate saw; None without one.
         match_length: how far the newest candidate's match went back; 0: no candidate.
@@ -54,7 +57,7 @@ class Step:
 
 
 @dataclass
-class Trace:
+class StepLog:
     """Everything a generation did.
 
     Attributes:
@@ -134,3 +137,6 @@ _STEP_COLUMNS = [
     *("policy", "step", "position", "path", "proposed", "accepted", "emitted", "score"),
     *("match_length", "draft_ms", "verify_ms", "overhead_ms"),
 ]
+
+Trace = StepLog
+"""The name it had in version 0.1."""
