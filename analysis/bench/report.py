@@ -8,13 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
-from plotly.offline import get_plotlyjs
 
 from ...errors import SwitchSDError
 from ...runs import Run, write_text
 from ..cost.profile import LatencyProfile
 from ..figures.speeds import policy_speedups
-from ..figures.style import FIGURE_CONFIG
+from ..pages.figure_files import figure_div, plotly_inside
 from ..pages.page import page, paragraph, section
 from ..pages.tables import to_html, to_markdown
 from ..replay.repetitions import repetition_examples, repetition_rates
@@ -251,11 +250,9 @@ def _markdown(title: str, setup: str, parts: list[Part]) -> str:
 
 def _html(title: str, setup: str, parts: list[Part], rows: pd.DataFrame) -> str:
     first = rows[rows["set"] == rows["set"].iloc[0]]
-    figure = policy_speedups(first).to_html(
-        full_html=False, include_plotlyjs=False, div_id="speeds", config=FIGURE_CONFIG
-    )
+    figure = figure_div("speeds", policy_speedups(first))
     body = f"<h1>{title}</h1>{paragraph(setup, 'lead')}{figure}"
     for heading, words, tables in parts:
         shown = (f'<div class="scroll">{to_html(table)}</div>' for table in tables)
         body += section(heading, paragraph(words), *shown)
-    return page(title, body, script=f"<script>{get_plotlyjs()}</script>")
+    return page(title, body, script=plotly_inside())

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from plotly.offline import get_plotlyjs
 
 from ...errors import SwitchSDError
 from ...runs import Run, write_text
 from ..figures import causal as draw
-from ..figures.causal import FIGURE_NAMES, FIGURES, HEAD_SETS
-from ..figures.style import FIGURE_CONFIG
+from ..figures.causal import FIGURE_NAMES, HEAD_SETS
+from ..pages.figure_files import embedded, plotly_inside, write_figure_files
 from ..pages.page import cards, facts, folded, page, paragraph, section
+from ..pages.run_figures import CAUSAL
 from ..pages.tables import to_html, to_markdown
 
 _ABLATED = ("probe_auroc", "copy_probability", "accepted_copy_length", "loss_elsewhere")
@@ -203,21 +203,22 @@ def write_explain_report(run: Run) -> Path:
         SwitchSDError: a table or metric that is missing or damaged, or a folder that cannot be
             written.
     """
-    metrics, folder = run.metrics(), run.path / "figures"
+    metrics = run.metrics()
     said = headlines(metrics)
-    write_text(folder / "plotly.min.js", get_plotlyjs())
+    drawn = {name: recipe.of(run) for name, recipe in CAUSAL.items()}
+    write_figure_files(run.path / "figures", drawn)
     body = _head(metrics, said) + _what_ran(run, metrics)
     for title, words, names in SECTIONS:
         told = words(metrics)
         texts = [told] if isinstance(told, str) else told
-        shown = "".join(_figure(run, name) for name in names)
+        shown = "".join(embedded(name, drawn[name]) for name in names)
         body += section(title, *map(paragraph, texts), shown)
     tables = _tables(metrics)
     for title, table in tables.items():
         body += section(f"Table: {title}", _scroll(to_html(table)))
     path = run.path / "report.html"
     title = f"What makes {metrics['model']} copy?"
-    write_text(path, page(title, body, script=f"<script>{get_plotlyjs()}</script>"))
+    write_text(path, page(title, body, script=plotly_inside()))
     lines = "\n".join(f"- {line}" for line in said)
     told = "\n".join(f"## {name}\n\n{to_markdown(table)}\n" for name, table in tables.items())
     write_text(run.path / "report.md", f"# {title}\n\n{lines}\n\n{told}")
@@ -317,20 +318,6 @@ def _what_ran(run: Run, metrics: dict[str, Any]) -> str:
     ]
     settings = list((manifest.get("config") or {}).items())
     return section("What ran", facts(rows), folded("Settings", facts(settings)))
-
-
-def _figure(run: Run, name: str) -> str:
-    """A figure for the page; on the way its own page and its data are written."""
-    source, make, caption = FIGURES[name]
-    table = run.table(source)
-    body = make(table).to_html(
-        full_html=False, include_plotlyjs=False, div_id=name, config=FIGURE_CONFIG
-    )
-    script = '<script src="plotly.min.js"></script>'
-    shown = f"<figure>{body}<figcaption>{html.escape(caption)}</figcaption></figure>"
-    write_text(run.path / "figures" / f"{name}.html", page(name, shown, script=script))
-    write_text(run.path / "figures" / f"{name}.csv", table.to_csv(index=False))
-    return shown
 
 
 def _scroll(inner: str) -> str:

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
-from plotly.offline import get_plotlyjs
 
 from ...data.chat import chat_ids
 from ...decoding.engine import generate
@@ -24,8 +23,8 @@ from ...probing.lens import Lens
 from ...probing.loading import wrap
 from ...runs import Run, write_text
 from ..figures.explain import attention_to_source, head_map, waterfall
-from ..figures.style import FIGURE_CONFIG
 from ..figures.words import visible_plain
+from ..pages.figure_files import figure_div, plotly_inside
 from ..pages.page import facts, page, paragraph, section
 from ..pages.tables import to_html
 from ..pages.token_view import legend_html, tokens_html
@@ -222,7 +221,7 @@ def explanation_page(
                 attention_to_source(mine, found.tokens, found.copy_source, column="value"),
             ),
         )
-    return page("switchsd explain", body, script=f"<script>{get_plotlyjs()}</script>")
+    return page("switchsd explain", body, script=plotly_inside())
 
 
 def explained_facts(found: Explanation, *, model: str, dtype: str) -> list[tuple[str, object]]:
@@ -318,7 +317,4 @@ def _shown(found: Explanation) -> pd.DataFrame:
 
 
 def _div(name: str, drawn: go.Figure) -> str:
-    inner = drawn.to_html(
-        full_html=False, include_plotlyjs=False, div_id=name, config=FIGURE_CONFIG
-    )
-    return f"<figure>{inner}</figure>"
+    return f"<figure>{figure_div(name, drawn)}</figure>"

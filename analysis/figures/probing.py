@@ -38,6 +38,12 @@ def scored_probe(metrics: Mapping[str, Any]) -> dict[str, Any]:
     return dict(found) if isinstance(found, Mapping) else {}
 
 
+def scored_tau(metrics: Mapping[str, Any]) -> float:
+    """That probe's τ; 0.5 where the run says none."""
+    tau = scored_probe(metrics).get("tau")
+    return float(tau) if isinstance(tau, int | float) else 0.5
+
+
 def set_name(name: str) -> str:
     """A corpus or evaluation set as people write it."""
     return _SET_NAMES.get(name, name)

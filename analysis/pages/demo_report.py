@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
-from plotly.offline import get_plotlyjs
 
 from ...errors import SwitchSDError
 from ...runs import Run, write_text
@@ -23,9 +21,9 @@ from ..figures.acceptance import accepted_by_probe_state, accepted_histogram
 from ..figures.curves import accepted_by_path, roc_curve, yield_by_probe_state
 from ..figures.sites import layer_sweep, site_heatmap
 from ..figures.speeds import policy_speedups
-from ..figures.style import FIGURE_CONFIG
 from ..figures.thresholds import roc
 from ..figures.words import policy_name
+from .figure_files import Drawn, embedded, plotly_inside, write_figure_files
 from .page import cards, facts, folded, page, paragraph, section
 from .tables import (
     decoding_sentence,
@@ -47,7 +45,7 @@ def write_report(run: Run) -> Path:
     """
     sources = read_sources(run)
     drawn = draw_figures(sources)
-    _write_figures(run.path / "figures", drawn)
+    write_figure_files(run.path / "figures", drawn)
     body = "".join(
         [
             _head(sources),
@@ -60,7 +58,7 @@ def write_report(run: Run) -> Path:
     )
     path = run.path / "report.html"
     title = f"SwitchSD Lab: {sources.metrics['model']}"
-    write_text(path, page(title, body, script=f"<script>{get_plotlyjs()}</script>"))
+    write_text(path, page(title, body, script=plotly_inside()))
     return path
 
 
@@ -136,10 +134,10 @@ def _probe_section(sources: Sources, drawn: Mapping[str, Drawn]) -> str:
             "so another site may happen to lie higher there.",
             "note",
         ),
-        _embed("layer-sweep", drawn),
-        _embed("site-heatmap", drawn),
+        embedded("layer-sweep", drawn["layer-sweep"]),
+        embedded("site-heatmap", drawn["site-heatmap"]),
         folded("AUROC of every site", to_html(sites_table(sources.sites, chosen=probe["site"]))),
-        _embed("roc", drawn),
+        embedded("roc", drawn["roc"]),
     )
 
 
@@ -151,7 +149,7 @@ def _acceptance_section(sources: Sources, drawn: Mapping[str, Drawn]) -> str:
             "copy. Small models fall into loops, which any copier predicts: the table gives the "
             "figures outside loops too."
         ),
-        _embed("accepted-by-probe-state", drawn),
+        embedded("accepted-by-probe-state", drawn["accepted-by-probe-state"]),
         f'<div class="scroll">{to_html(yield_table(sources.with_match))}</div>',
     )
 
@@ -162,8 +160,8 @@ def _decoding_section(sources: Sources, drawn: Mapping[str, Drawn]) -> str:
         paragraph(decoding_sentence(sources.decoding)),
         f'<div class="scroll">{to_html(decoding_table(sources.decoding))}</div>',
         paragraph(_drafting_note(sources), "note"),
-        _embed("policy-speedups", drawn),
-        _embed("accepted-by-path", drawn),
+        embedded("policy-speedups", drawn["policy-speedups"]),
+        embedded("accepted-by-path", drawn["accepted-by-path"]),
     )
 
 
@@ -194,32 +192,6 @@ def _tokens_section(sources: Sources) -> str:
     )
 
 
-def _embed(name: str, drawn: Mapping[str, Drawn]) -> str:
-    item = drawn[name]
-    return (
-        f'<figure class="{name}">'
-        f"{_div(name, item.figure)}<figcaption>{html.escape(item.caption)} "
-        f"<code>figures/{name}.csv</code></figcaption></figure>"
-    )
-
-
-def _div(name: str, figure: go.Figure) -> str:
-    return figure.to_html(
-        full_html=False, include_plotlyjs=False, div_id=name, config=FIGURE_CONFIG
-    )
-
-
-def _write_figures(folder: Path, drawn: Mapping[str, Drawn]) -> None:
-    write_text(folder / "plotly.min.js", get_plotlyjs())
-    for name, item in drawn.items():
-        body = f"{_div(name, item.figure)}{paragraph(item.caption, 'note')}"
-        write_text(
-            folder / f"{name}.html",
-            page(name, body, script='<script src="plotly.min.js"></script>'),
-        )
-        write_text(folder / f"{name}.csv", item.data.to_csv(index=False))
-
-
 @dataclass(frozen=True)
 class Sources:
     """What a report is made of, read once."""
@@ -246,15 +218,6 @@ class Sources:
     def n_prompts(self) -> int:
         """Prompts decoded."""
         return int(self.decoding["n_prompts"].max())
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """A figure with its data and the words below it."""
-
-    figure: go.Figure
-    data: pd.DataFrame
-    caption: str
 
 
 def read_sources(run: Run) -> Sources:

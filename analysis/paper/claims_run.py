@@ -8,14 +8,13 @@ from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
-from plotly.offline import get_plotlyjs
 
 from ...errors import SwitchSDError
 from ...runs import Run, write_text
 from ..cost.profile import LatencyProfile
 from ..figures.acceptance import accepted_by_probe, accidental_table, attempts_in_vain
-from ..figures.style import FIGURE_CONFIG
-from ..pages.page import page, paragraph
+from ..pages.figure_files import Drawn, write_figure_files
+from ..pages.page import page
 from ..pages.tables import to_html, to_markdown
 from ..replay.acceptance import accepted_by_state, both_paths
 from ..replay.repetitions import repetition_examples
@@ -116,27 +115,23 @@ def _open(path: Path) -> Run:
 def _write_figures(
     run: Run, trace: CounterfactualTrace, steps: pd.DataFrame, tokenizer: Any
 ) -> None:
-    write_text(run.path / "figures" / "plotly.min.js", get_plotlyjs())
     tried = copy_attempts(steps[steps["policy"].isin(("copyspec", "switchsd"))])
-    made: list[tuple[str, pd.DataFrame, Callable[[pd.DataFrame], go.Figure]]] = []
+    drawn = {}
+
+    def add(name: str, table: pd.DataFrame, draw: Callable[[pd.DataFrame], go.Figure]) -> None:
+        if len(table):
+            drawn[name] = Drawn(draw(table), table, _CAPTIONS[name])
+
     if tokenizer is not None:
-        made.append(("figure2", repetition_examples(trace, tokenizer), accidental_table))
+        add("figure2", repetition_examples(trace, tokenizer), accidental_table)
     if tried["attempts"].sum():
-        made.append(("figure2-attempts", tried, attempts_in_vain))
+        add("figure2-attempts", tried, attempts_in_vain)
     try:
         paths = both_paths(trace, Setting("switchsd", D=20))
     except SwitchSDError:  # traced without a probe: there is no SwitchSD run
         paths = pd.DataFrame()
     if len(paths):
-        made.append(("figure3", accepted_by_state(paths), accepted_by_probe))
-    for name, table, draw in made:
-        if table.empty:
-            continue
-        run.write_table(name, table)
-        write_text(run.path / "figures" / f"{name}.csv", table.to_csv(index=False))
-        figure = draw(table).to_html(
-            full_html=False, include_plotlyjs=False, div_id=name, config=FIGURE_CONFIG
-        )
-        script = '<script src="plotly.min.js"></script>'
-        text = page(name, figure + paragraph(_CAPTIONS[name], "note"), script=script)
-        write_text(run.path / "figures" / f"{name}.html", text)
+        add("figure3", accepted_by_state(paths), accepted_by_probe)
+    for name, each in drawn.items():
+        run.write_table(name, each.table)
+    write_figure_files(run.path / "figures", drawn)

@@ -8,18 +8,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
-from plotly.offline import get_plotlyjs
 
 from ...errors import SwitchSDError
 from ...progress import Progress, silent
 from ...runs import Run, write_text
-from ..figures.style import FIGURE_CONFIG
-from ..pages.page import page, paragraph
+from ..pages.figure_files import figure_page, plotly_inside
 from . import finders as source
 from . import tables as tables
 from .finders import Finder, Found, setting_of
@@ -51,20 +49,10 @@ class Item:
     width: int = COLUMN
     height: int = 200
 
-
-@dataclass(frozen=True)
-class Made:
-    """A figure ready to be written."""
-
-    found: Found
-    caption: str
-    run: Path
-
-    def draw(self, item: Item, scale: float = 1.0) -> go.Figure:
+    def printed(self, found: Found, scale: float = 1.0) -> go.Figure:
         """In print's sizes, times `scale`."""
-        drawn = self.found.draw(self.found.table)
-        height = self.found.height or item.height or int(drawn.layout.height)
-        return paper(drawn, width=item.width, height=height, scale=scale)
+        height = found.height or self.height or int(found.figure.layout.height)
+        return paper(found.figure, width=self.width, height=height, scale=scale)
 
 
 TRACE = "switchsd trace"
@@ -124,7 +112,7 @@ def collect(
     catalogue: dict[str, Item],
     *,
     problems: Callable[[str], None] = lambda said: None,
-) -> dict[str, Made]:
+) -> dict[str, Found]:
     """What the runs hold, the best source first and of those the first run.
 
     Args:
@@ -149,22 +137,21 @@ def collect(
                 found = finder(run)
                 if found is None:
                     continue
-                caption = f"{item.title} {setting_of(run)}; {found.says}."
-                each = Made(found, caption, run.path)
-                each.draw(item)  # what cannot be drawn is told before anything is written
+                caption = f"{item.title} {setting_of(run)}; {found.caption}."
+                item.printed(found)  # what cannot be drawn is told before anything is written
             except SwitchSDError as error:
                 problems(f"{name} cannot be made from {run.path}: {error}")
             except (LookupError, ValueError, TypeError, ArithmeticError, AttributeError) as error:
                 problems(f"{name} cannot be made from {run.path}: {error!r}")
             else:
-                made[name] = each
+                made[name] = replace(found, caption=caption, run=run.path)
                 break
     return made
 
 
 def write_figures(
     run: Run,
-    made: dict[str, Made],
+    made: dict[str, Found],
     catalogue: dict[str, Item],
     formats: Sequence[str] = FORMATS,
     *,
@@ -189,7 +176,7 @@ def write_figures(
     check_formats(formats)
     folder = run.path / "figures"
     for name, each in made.items():
-        write_text(folder / f"{name}.csv", each.found.table.to_csv(index=False))
+        write_text(folder / f"{name}.csv", each.table.to_csv(index=False))
     missing = {name: item.command for name, item in catalogue.items() if name not in made}
     write_text(folder / "captions.md", _captions(made, missing))
     written, problem = _static(folder, made, catalogue, formats)
@@ -219,28 +206,25 @@ def check_formats(formats: Sequence[str]) -> None:
 
 
 def _static(
-    folder: Path, made: dict[str, Made], catalogue: dict[str, Item], formats: Sequence[str]
+    folder: Path, made: dict[str, Found], catalogue: dict[str, Item], formats: Sequence[str]
 ) -> tuple[list[str], str | None]:
     kinds = [kind for kind in formats if kind in STATIC]
     if not kinds:
         return [], None
-    drawn = {name: each.draw(catalogue[name]) for name, each in made.items()}
+    drawn = {name: catalogue[name].printed(each) for name, each in made.items()}
     try:
         return [path.name for path in write_images(drawn, kinds, folder)], None
     except SwitchSDError as error:
         return [], str(error)
 
 
-def _page(name: str, made: Made, item: Item) -> str:
-    drawn = made.draw(item, _ON_SCREEN).to_html(
-        full_html=False, include_plotlyjs=False, div_id=name, config=FIGURE_CONFIG
-    )
+def _page(name: str, found: Found, item: Item) -> str:
     light = f"<style>{font_faces()} :root {{ color-scheme: light; }}</style>"
-    script = f"{light}<script>{get_plotlyjs()}</script>"
-    return page(name, drawn + paragraph(made.caption, "note"), script=script)
+    drawn = item.printed(found, _ON_SCREEN)
+    return figure_page(name, drawn, found.caption, light + plotly_inside())
 
 
-def _captions(made: dict[str, Made], missing: dict[str, str]) -> str:
+def _captions(made: dict[str, Found], missing: dict[str, str]) -> str:
     lines = ["# Captions", ""]
     for name, each in made.items():
         lines += [f"**{name}** {each.caption} (`{each.run}`)", ""]

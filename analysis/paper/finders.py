@@ -1,4 +1,4 @@
-"""Where the paper's Figures 2–6 come from: what a run folder has of each, as table and figure.
+"""Where the paper's Figures 2–6 come from: what a run folder has of each, drawn.
 
 A finder takes a run and gives `Found`, or None where that run holds nothing of it.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from ...errors import SwitchSDError
 from ...runs import Run
@@ -18,6 +18,7 @@ from ..figures.acceptance import accepted_by_probe, accepted_by_probe_state, acc
 from ..figures.probing import scored_probe, set_name
 from ..figures.sites import layer_sweep
 from ..figures.thresholds import confusion_by_corpus, roc_by_set, tau_curves
+from ..pages.figure_files import Drawn
 from ..replay.acceptance import accepted_by_state, both_paths, by_probe_state
 from ..replay.repetitions import repetition_examples
 from ..replay.settings import Setting
@@ -29,20 +30,16 @@ _LONGEST = 20  # tokens of a copy in the paper's Figure 3
 
 
 @dataclass(frozen=True)
-class Found:
-    """What one figure is made of.
+class Found(Drawn):
+    """A figure as one run has it; a finder's caption says n and intervals, no more.
 
     Attributes:
-        table: what is drawn, and what the CSV holds.
-        draw: table → figure.
-        says: n and intervals, for the caption.
         height: in print, in CSS pixels, where this source needs another than the rest.
+        run: whose it is, once it is collected.
     """
 
-    table: pd.DataFrame
-    draw: Callable[[pd.DataFrame], go.Figure]
-    says: str
     height: int | None = None
+    run: Path = Path()
 
 
 Finder = Callable[[Run], Found | None]
@@ -79,7 +76,7 @@ def accidental(run: Run, tokenizer: Callable[[str], Any]) -> Found | None:
         f"n = {len(table)} examples, the longest matches of {len(trace.prompts)} prompts outside "
         f"loops, at most one a prompt; examples, so {NO_INTERVALS}"
     )
-    return Found(table, accidental_table, says)
+    return Found(accidental_table(table), table, says)
 
 
 def acceptance_of_trace(run: Run) -> Found | None:
@@ -98,7 +95,7 @@ def acceptance_of_trace(run: Run) -> Found | None:
     )
     shares = accepted_by_state(paths, _LONGEST)
     says = f"copy path, every position with a candidate: {_yields(yields)}"
-    return Found(shares, accepted_by_probe, says, height=420)
+    return Found(accepted_by_probe(shares), shares, says, height=420)
 
 
 def acceptance_of_decoding(run: Run) -> Found | None:
@@ -110,7 +107,7 @@ def acceptance_of_decoding(run: Run) -> Found | None:
         return None
     longest = max(int(table["accepted"].max()), 1)
     says = f"copy path, every position, 0 without a candidate: {_yields(table, longest)}"
-    return Found(table, lambda rows: accepted_by_probe_state(rows, longest), says)
+    return Found(accepted_by_probe_state(table, longest), table, says)
 
 
 def corpora(run: Run) -> Found | None:
@@ -131,7 +128,7 @@ def corpora(run: Run) -> Found | None:
         f"n = {first['n_tokens']:,} tokens of {first['n_prompts']} MT-Bench prompts; {each}; "
         "95 % intervals over prompts"
     )
-    return Found(table, confusion_by_corpus, says)
+    return Found(confusion_by_corpus(table), table, says)
 
 
 def layers(run: Run) -> Found | None:
@@ -149,13 +146,9 @@ def layers(run: Run) -> Found | None:
     says = f"n = {len(table)} sites, {n}; {NO_INTERVALS}: one fit a site"
     if chosen:
         says = f"starred: {chosen}; {says}"
-
-    def draw(rows: pd.DataFrame) -> go.Figure:
-        drawn = layer_sweep(rows, chosen=chosen)
-        drawn.data[-1].name = "chosen" if chosen else "best"  # the caption says which
-        return drawn
-
-    return Found(table, draw, says)
+    drawn = layer_sweep(table, chosen=chosen)
+    drawn.data[-1].name = "chosen" if chosen else "best"  # the caption says which
+    return Found(drawn, table, says)
 
 
 def thresholds(run: Run) -> Found | None:
@@ -171,7 +164,7 @@ def thresholds(run: Run) -> Found | None:
         sweep = _tau_table(tested).assign(set=name)
     rows = tested[tested["set"] == name]
     says = f"{set_name(name)}, {_tokens(rows)}; {NO_INTERVALS}"
-    return Found(sweep, lambda table: tau_curves(table, tau=tau, of=name), says)
+    return Found(tau_curves(sweep, tau=tau, of=name), sweep, says)
 
 
 def roc(run: Run) -> Found | None:
@@ -185,13 +178,9 @@ def roc(run: Run) -> Found | None:
         for name, rows in tested.groupby("set", sort=False)
     )
     intervals = "95 % intervals over prompts" if any(areas.values()) else NO_INTERVALS
-
-    def draw(rows: pd.DataFrame) -> go.Figure:
-        drawn = roc_by_set(rows)  # below the curves there is room for the legend
-        place = {"orientation": "v", "x": 1, "xanchor": "right", "y": 0.02, "yanchor": "bottom"}
-        return drawn.update_layout(legend=place)
-
-    return Found(tested, draw, f"{each}; {intervals}")
+    drawn = roc_by_set(tested)  # below the curves there is room for the legend
+    place = {"orientation": "v", "x": 1, "xanchor": "right", "y": 0.02, "yanchor": "bottom"}
+    return Found(drawn.update_layout(legend=place), tested, f"{each}; {intervals}")
 
 
 def _trace(run: Run) -> CounterfactualTrace | None:

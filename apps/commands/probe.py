@@ -111,7 +111,7 @@ def study(
     dtype: Dtype = "float32",
 ) -> None:
     """Run studies into RUN: tables, figures and metrics.json. Interrupted, it goes on."""
-    from ...analysis.pages.probing_report import write_probing_figures
+    from ...analysis.pages.run_figures import write_probing_figures
     from ...probing.lab.named_studies import STUDIES
 
     names = list(STUDIES) if every else list(study or [])

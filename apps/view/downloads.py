@@ -59,16 +59,16 @@ def show_figure(
     if caption:
         st.caption(caption)
     with st.container(horizontal=True):
-        figure_download(name, lambda: figure)
+        figure_download(name, lambda: figure, caption)
         if table is not None:
             table_downloads(name, table)
 
 
-def figure_download(name: str, make: Callable[[], go.Figure]) -> None:
+def figure_download(name: str, make: Callable[[], go.Figure], caption: str = "") -> None:
     """A button for a figure that is drawn when it is asked for."""
     st.download_button(
         f"{_file(name)}.html",
-        lambda: _page(make()),
+        lambda: _page(name, make(), caption),
         f"{_file(name)}.html",
         "text/html",
         key=f"html:{name}",
@@ -78,10 +78,10 @@ def figure_download(name: str, make: Callable[[], go.Figure]) -> None:
     )
 
 
-def _page(figure: go.Figure) -> bytes:
-    from ...analysis.figures.style import FIGURE_CONFIG
+def _page(name: str, figure: go.Figure, caption: str) -> bytes:
+    from ...analysis.pages.figure_files import figure_page, plotly_inside
 
-    return figure.to_html(include_plotlyjs=True, config=FIGURE_CONFIG).encode()
+    return figure_page(_file(name), figure, caption, plotly_inside()).encode()
 
 
 def _parquet(table: pd.DataFrame) -> bytes:

@@ -16,7 +16,7 @@ from switchsd.analysis.causal import study as explain_study
 from switchsd.analysis.causal.report import headlines, write_explain_report
 from switchsd.analysis.causal.stages import STAGES, ablation_sets
 from switchsd.analysis.causal.study import ExplainConfig, ExplainStudy
-from switchsd.analysis.figures.causal import FIGURES
+from switchsd.analysis.pages.run_figures import CAUSAL
 from switchsd.probing.corpora.study_texts import evaluation_corpus, short_prompts
 from switchsd.probing.lens import Lens
 from switchsd.probing.loading import wrap
@@ -122,16 +122,16 @@ def test_finished_stages_are_not_done_again(
 
 def test_the_report_shows_every_figure_and_its_data(study: ExplainStudy) -> None:
     page = (study.run.path / "report.html").read_text()
-    for name, (source, _, _) in FIGURES.items():
+    for name, recipe in CAUSAL.items():
         assert f'id="{name}"' in page
         assert (study.run.path / "figures" / f"{name}.html").is_file()
         data = pd.read_csv(study.run.path / "figures" / f"{name}.csv")
-        assert len(data) == len(study.run.table(source))
+        assert len(data) == len(study.run.table(recipe.table))
     said = headlines(metrics_of(study))
     assert len(said) == 7
     for line in said:
         assert line in (study.run.path / "report.md").read_text()
-    assert "nan" not in page.split("<main>")[1].split("<figure>")[0]
+    assert "nan" not in page.split("<main>")[1].split("<figure ")[0]
 
 
 def test_seconds_outlive_a_kill_and_reading_a_finished_study_adds_none(

@@ -160,7 +160,7 @@ def test_a_demo_gives_figures_3_5_and_6(tmp_path: Path) -> None:
         assert "interval" in each.caption
 
     yields = run.table("copy_yield")
-    bars = {bar.name[:9]: bar for bar in made["figure3"].found.draw(yields).data}
+    bars = {bar.name[:9]: bar for bar in made["figure3"].figure.data}
     on = yields["probe_on"].astype(bool)
     shares = yields.loc[on, "accepted"].value_counts(normalize=True)
     drawn = dict(zip(bars["probe on "].x, bars["probe on "].y, strict=True))
@@ -169,15 +169,15 @@ def test_a_demo_gives_figures_3_5_and_6(tmp_path: Path) -> None:
     mean = yields.loc[on, "accepted"].mean()
     assert f"mean accepted {mean:.2f}" in made["figure3"].caption
 
-    sweep = made["figure6-tau"].found.table  # computed from the scores
+    sweep = made["figure6-tau"].table  # computed from the scores
     test = run.table("probe_test")
     at = sweep[np.isclose(sweep["tau"], 0.5)].iloc[0]
     says, label = test["score"] >= 0.5, test["label"].astype(bool)
     assert at["precision"] == pytest.approx((says & label).sum() / says.sum())
-    star = made["figure5"].found.draw(made["figure5"].found.table).data[-1]
+    star = made["figure5"].figure.data[-1]
     assert (star.name, list(star.x)) == ("chosen", [3])
     assert f"starred: {SITE}" in made["figure5"].caption
-    lines = made["figure6-tau"].found.draw(sweep)
+    lines = made["figure6-tau"].figure
     assert list(lines.data[0].y) == sweep["f1"].tolist()
     assert lines.layout.shapes[0].x0 == TAU
     assert "AUROC 0.917 (0.894 to 0.936)" in made["figure6-roc"].caption
@@ -187,10 +187,10 @@ def test_a_trace_gives_figures_2_and_3_and_is_preferred(tmp_path: Path) -> None:
     trace = trace_run(tmp_path)
     made = collect([demo(tmp_path), trace], items(words))
     assert made["figure3"].run == trace.path
-    shares = made["figure3"].found.table
+    shares = made["figure3"].table
     assert {"counted", "path", "state", "accepted", "share"} <= set(shares)
-    examples = made["figure2"].found.table
-    drawn = made["figure2"].found.draw(examples)
+    examples = made["figure2"].table
+    drawn = made["figure2"].figure
     assert list(drawn.data[0].cells.values[1]) == examples["match_length"].tolist()
     assert f"n = {len(examples)} examples" in made["figure2"].caption
 
@@ -211,11 +211,11 @@ def test_corpora_and_layers_of_the_study(tmp_path: Path) -> None:
     )
     found = source.corpora(run)
     assert found is not None
-    drawn = found.draw(found.table)
+    drawn = found.figure
     assert len(drawn.data) == 1  # without loops is not drawn
     assert np.allclose(drawn.data[0].z, [[0.75, 0.25], [0.25, 0.75]])
-    assert "n = 1,200 tokens of 8 MT-Bench prompts" in found.says
-    assert "F1 0.800 (0.700 to 0.900)" in found.says
+    assert "n = 1,200 tokens of 8 MT-Bench prompts" in found.caption
+    assert "F1 0.800 (0.700 to 0.900)" in found.caption
     assert source.layers(run) is None
 
 
@@ -228,10 +228,10 @@ def test_tables_of_a_benchmark(tmp_path: Path) -> None:
     assert shown["policy"].tolist() == ["vanilla", "SwitchSD"] * 2
     assert shown["speed"].iloc[3] == "1.25× (1.15–1.35)"
     assert shown["copy"].iloc[1] == "25.0 % / 5.50"
-    drawn = made["table1"].found.draw(made["table1"].found.table)
+    drawn = made["table1"].figure
     assert list(drawn.data[0].cells.values[1]) == shown["policy"].tolist()
     assert "humaneval 20, math500 20" in made["table1"].caption
-    best = made["table3"].found.draw(made["table3"].found.table)
+    best = made["table3"].figure
     cells = dict(zip(best.data[0].header.values, best.data[0].cells.values, strict=True))
     assert list(cells["<b>γ alone</b>"]) == ["7 (1.60×)"]
     assert list(cells["<b>γ in SwitchSD</b>"]) == ["5 (1.90×)"]
@@ -286,9 +286,7 @@ def test_a_studys_threshold_is_that_of_the_probe_that_is_drawn(tmp_path: Path) -
     run = demo(tmp_path)
     run.update_metrics(label_probe={"site": "blocks.2.hook_resid_mid", "tau": 0.37})
     made = collect([run], items(words))
-    assert made["figure6-tau"].found.draw(made["figure6-tau"].found.table).layout.shapes[0].x0 == (
-        0.37
-    )
+    assert made["figure6-tau"].figure.layout.shapes[0].x0 == 0.37
 
 
 # ---- what is written -----------------------------------------------------------------------
@@ -339,7 +337,7 @@ def test_svg_and_pdf_are_vector_with_their_fonts(tmp_path: Path) -> None:
     words_of = (folder / "table1.svg").read_text(encoding="utf-8")
     assert "1.25× (1.15–1.35)" in words_of  # the last row too: what does not fit is not drawn
     assert "5 (1.90×)" in (folder / "table3.svg").read_text(encoding="utf-8")
-    last = made["figure2"].found.table["text"].iloc[-1]
+    last = made["figure2"].table["text"].iloc[-1]
     drawn = re.sub(r"<[^>]*>|\s", "", (folder / "figure2.svg").read_text(encoding="utf-8"))
     assert last.replace(" ", "") in drawn
     assert len(out.metrics()["figures_written"]) == 3 * len(made)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from switchsd.analysis.pages.probing_report import FIGURES, write_probing_figures
+from switchsd.analysis.pages.run_figures import probing_figures, write_probing_figures
 from switchsd.probing.copy_probe import CopyProbe
 from switchsd.probing.lab.lab import Lab, LabConfig, open_lab
 from switchsd.probing.lab.named_studies import STUDIES
@@ -139,7 +139,7 @@ def test_a_second_start_computes_nothing(
 
 def test_figures_are_written_with_their_data(lab: Lab) -> None:
     written = write_probing_figures(lab.run)
-    assert {path.stem for path in written} == set(FIGURES)
+    assert {path.stem for path in written} == set(probing_figures(0.5))
     for path in written:
         assert path.with_suffix(".csv").is_file()
         assert "plotly.min.js" in path.read_text()
