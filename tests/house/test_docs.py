@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import shlex
 import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import nbformat
@@ -113,32 +115,86 @@ def test_the_readme_s_links_lead_somewhere() -> None:
             assert (REPO / link).exists(), link
 
 
-def test_commands_in_the_pages_are_there() -> None:
-    """Every `switchsd WORD` that a page of this site tells of is a command."""
+# ---- commands ------------------------------------------------------------------------------
+
+
+GUIDES = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))]
+
+by_page = pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
+
+
+@pytest.fixture(scope="module")
+def cli() -> Any:
     from switchsd.apps.cli import app
     from typer.main import get_command
 
-    known = set(get_command(app).commands)  # type: ignore[attr-defined]
-    for name in ("start", "figures", "results", "concepts"):
-        text = (REPO / "docs" / f"{name}.md").read_text(encoding="utf-8")
-        told = set(re.findall(r"(?:\$ |`|bin/)switchsd ([a-z-]+)", text))
-        assert told <= known, (name, told - known)
+    return get_command(app)
+
+
+def shown_commands(text: str) -> list[list[str]]:
+    """Words of every `switchsd` line in the console blocks, a continued line as one."""
+    found = []
+    for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True) if line.startswith("$ ") else []
+            if (name := "switchsd") in words[1:]:
+                found.append(words[words.index(name) + 1 :])
+    return found
+
+
+def parsed(command: Any, args: list[str], parent: Any = None) -> str:
+    """Parse a command line as the command would, without running it; its whole name."""
+    context = command.make_context(command.name or "switchsd", list(args), parent=parent)
+    if not hasattr(command, "commands"):
+        return str(context.command_path)
+    rest = [*context._protected_args, *context.args]
+    if not rest:
+        assert command.invoke_without_command, args
+        return str(context.command_path)
+    _, below, rest = command.resolve_command(context, rest)
+    return parsed(below, rest, context)
+
+
+@by_page
+def test_every_command_line_shown_parses(page: Path, cli: Any) -> None:
+    for words in shown_commands(page.read_text(encoding="utf-8")):
+        parsed(cli, words)  # an unknown option or choice is an error that names it
+
+
+@by_page
+def test_commands_told_of_in_sentences_are_there(page: Path, cli: Any) -> None:
+    """In `switchsd word --option` the command exists and has the option."""
+    text = page.read_text(encoding="utf-8")
+    for told in re.findall(r"`switchsd ([^`]*)`", text):
+        command, words = cli, re.findall(r"[\w-]+", told.partition("…")[0])
+        while words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]
+        assert command is not cli, told
+        known = {name for param in command.params for name in param.opts}
+        assert set(re.findall(r"--[\w-]+", told)) <= known, told
+
+
+@by_page
+def test_options_told_of_are_there(page: Path, cli: Any) -> None:
+    def options(command: Any) -> set[str]:
+        mine = {name for param in command.params for name in param.opts}
+        return mine.union(*map(options, getattr(command, "commands", {}).values()))
+
+    told = set(re.findall(r"(?<=`)--[A-Za-z][\w-]*", page.read_text(encoding="utf-8")))
+    assert told <= options(cli)
 
 
 # ---- numbers -------------------------------------------------------------------------------
 
 
-GUIDES = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))]
-
-
-@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
+@by_page
 def test_tables_are_the_results(page: Path) -> None:
     results = hook("results")
     text = page.read_text(encoding="utf-8")
     assert results.filled(text, results.results()) == text, "`make results` writes them"
 
 
-@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
+@by_page
 def test_no_table_of_measurements_is_typed(page: Path) -> None:
     """A table of decimals stands behind a marker, or is a calculation that says so."""
     text = page.read_text(encoding="utf-8")
