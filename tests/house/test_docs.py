@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import re
@@ -113,6 +114,50 @@ def test_the_readme_s_links_lead_somewhere() -> None:
     for link in re.findall(r"\]\(([^)#]+)", text):
         if not urlsplit(link).scheme:
             assert (REPO / link).exists(), link
+
+
+# ---- the map -------------------------------------------------------------------------------
+
+
+def test_every_file_and_name_on_the_map_is_there() -> None:
+    told = re.findall(r"`([\w./]+)`", (REPO / "docs" / "architecture.md").read_text("utf-8"))
+    floors = ("analysis", "apps", "data", "decoding", "probing", "docs", "tests")
+    paths = [name for name in told if name.endswith((".py", "/")) and "<" not in name]
+    names = [name for name in told if name.startswith(tuple(f"{floor}." for floor in floors))]
+    assert len(paths) > 60
+    assert len(names) > 25
+    assert [path for path in paths if not (REPO / path).exists()] == []
+    assert [name for name in names if not defined(name)] == []
+
+
+def test_the_reference_names_every_module_once() -> None:
+    pages = [page.read_text(encoding="utf-8") for page in (REPO / "docs" / "api").glob("*.md")]
+    named = [name for text in pages for name in re.findall(r"^::: switchsd\.(\S+)", text, re.M)]
+    assert sorted(set(named)) == sorted(named)
+    assert [name for name in named if not defined(name)] == []
+
+
+def defined(name: str) -> bool:
+    """Whether a dotted name is a module, or a definition that stands in one."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        file = REPO.joinpath(*parts[:length]).with_suffix(".py")
+        if file.is_file():
+            scope: list[ast.stmt] = ast.parse(file.read_text(encoding="utf-8")).body
+            for part in parts[length:]:
+                found = [node for node in scope if getattr(node, "name", None) == part]
+                if not found:
+                    return False
+                scope = getattr(found[0], "body", [])
+            return True
+    return False
+
+
+def test_every_room_is_on_the_map() -> None:
+    text = (REPO / "docs" / "architecture.md").read_text(encoding="utf-8")
+    floors = ("analysis", "apps", "data", "decoding", "probing")
+    rooms = [path.parent for floor in floors for path in (REPO / floor).glob("*/__init__.py")]
+    assert [room for room in rooms if f"`{room.relative_to(REPO)}/`" not in text] == []
 
 
 # ---- commands ------------------------------------------------------------------------------
