@@ -1,4 +1,4 @@
-"""Keep a finished run's figures as the results that the pages print.
+"""Keep a finished run's numbers as the results that the pages print.
 
     python docs/hooks/keep_result.py runs/demo demo
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def result(run: Run, commit: str) -> dict[str, Any]:
-    """The figures of a finished run, and what they were measured with.
+    """The numbers of a finished run, and what they were measured with.
 
     Raises:
         SystemExit: the run is not finished.
