@@ -3,8 +3,12 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 export TOKENIZERS_PARALLELISM := false
+# a process that has to compile what it imports takes 15 s to start instead of 5; where
+# PYTHONDONTWRITEBYTECODE is set that is every process, so what is compiled is kept in VENV
+export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/pycache
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all tests timed slow lint types setup microbench viewer notebooks docs results clean
+.PHONY: demo test check test-all tests quick timed slow lint types setup microbench viewer notebooks docs results clean
 .DEFAULT_GOAL := help
 # a check that fails does not keep the others from running; make still ends in an error
 MAKEFLAGS += --keep-going
@@ -28,18 +32,24 @@ demo: setup  ## the main job on the embedded default model; ends by naming its r
 	$(BIN)/switchsd demo
 
 # no test asks the hub for anything; offline, a wrong name fails at once instead of after retries
-tests timed slow: export HF_HUB_OFFLINE = 1
+tests quick timed slow: export HF_HUB_OFFLINE = 1
 # two processes of one thread each: most tests have too little work to share it
-tests timed slow: export OMP_NUM_THREADS = 1
+tests quick timed slow: export OMP_NUM_THREADS = 1
+
+PARALLEL := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # one after the other, each whatever the ones before it found
 test: setup lint types tests timed  ## every check that CI runs
 
+check: setup lint types quick  ## while writing: lint, types, the tests without a real model
+
 test-all: test slow  ## the slow exhaustive checks too
 
 tests: setup
-	$(BIN)/python -m pytest -m "not slow and not timed" -n 2 --dist loadfile --no-loadscope-reorder \
-		--durations=20
+	$(PARALLEL) -m "not slow and not timed" --durations=20
+
+quick: setup
+	$(PARALLEL) -m "not model and not slow and not timed and not browser and not build" -q --durations=5
 
 timed: setup
 	$(BIN)/python -m pytest -m "not slow and timed" --durations=20

@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from switchsd.analysis.bench.demo import POLICIES
@@ -19,15 +21,14 @@ pytestmark = pytest.mark.model
 SMALL = ["--prompts", "35", "--problems", "2"]
 
 
-def command(folder: Path) -> list[str]:
-    return [sys.executable, "-m", "switchsd", "demo", "--run", str(folder), *SMALL]
-
-
-def test_interrupted_demo_goes_on_and_reports_everything(lens: Lens, tmp_path: Path) -> None:
+def test_interrupted_demo_goes_on_and_reports_everything(
+    lens: Lens, switchsd: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Interrupted in a process of its own, as from a terminal; going on in this one."""
     policies = [p for p in POLICIES if p != "eagle3" or has_shipped_head(lens)]
     folder = tmp_path / "demo"
     first = subprocess.Popen(
-        command(folder),
+        [sys.executable, "-m", "switchsd", "demo", "--run", str(folder), *SMALL],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         # a background job's children inherit an ignored SIGINT; here it has to arrive
@@ -45,7 +46,7 @@ def test_interrupted_demo_goes_on_and_reports_everything(lens: Lens, tmp_path: P
     corpus = folder / "corpus" / "corpus.parquet"
     written = corpus.stat().st_mtime_ns
 
-    done = subprocess.run(command(folder), capture_output=True, text=True, check=False)
+    done = switchsd("demo", "--run", str(folder), *SMALL)
     assert done.returncode == 0, done.stderr
     assert corpus.stat().st_mtime_ns == written
     assert f"{folder / 'report.html'}" in done.stdout

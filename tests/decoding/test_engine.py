@@ -50,7 +50,8 @@ def test_every_policy_is_token_exact(tiny: Callable[..., Lens], kind: str) -> No
     truth = reference(lens, PROMPT, 60)
     accepted = rejected = 0
     for name in POLICIES:
-        for W, D, n in ((1, 10, 3), (4, 20, 1), (4, 1, 2)):
+        copies = name not in ("vanilla", "sps", "eagle3", "eagle3-tree")  # others: all settings one
+        for W, D, n in ((1, 10, 3), (4, 20, 1), (4, 1, 2))[: 3 if copies else 1]:
             policy = policy_for(name, lens, draft, W=W, D=D, n=n)
             result = generate(lens, PROMPT, policy, max_new_tokens=60, eos_ids=())
             assert result.ids == truth, (name, W, D, n)

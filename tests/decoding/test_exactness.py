@@ -6,6 +6,7 @@ import multiprocessing
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -35,6 +36,9 @@ from switchsd.probing.shipped import shipped_probe
 from tiny_models import probe_for
 
 RUNS = Path(__file__).resolve().parents[2] / "runs"
+SMALL = replace(SLICE, prompts=2, new_tokens=40, grid_tokens=16, engine=600)
+"""600 samples of a policy tell a forgotten top-p or repetition penalty every time, a temperature of
+1 for 1.3 two times in three; 2,000 (the slice) and 10,000 (the whole) see smaller faults."""
 
 
 def assert_exact(run_folder: Path, lens: Lens, sizes, shared_data: Path) -> None:
@@ -65,7 +69,7 @@ def assert_exact(run_folder: Path, lens: Lens, sizes, shared_data: Path) -> None
 
 @pytest.mark.model
 def test_slice(lens: Lens, shared_data: Path) -> None:
-    assert_exact(RUNS / "exactness-slice", lens, SLICE, shared_data)
+    assert_exact(RUNS / "exactness-slice", lens, SMALL, shared_data)
 
 
 @pytest.mark.model

@@ -23,7 +23,7 @@ from switchsd.analysis.paper import finders as source
 from switchsd.analysis.paper import static_images
 from switchsd.analysis.paper.figures import collect, items, write_figures
 from switchsd.analysis.paper.finders import setting_of
-from switchsd.analysis.paper.font import WEIGHTS, cut, font_faces, font_file
+from switchsd.analysis.paper.font import WEIGHTS, font_faces, font_file
 from switchsd.analysis.paper.static_images import find_chrome, write_images
 from switchsd.analysis.paper.style import COLUMN, paper
 from switchsd.analysis.paper.tables import by_set, lookahead, text_table, throughput
@@ -132,14 +132,15 @@ def test_paper_changes_sizes_and_no_data() -> None:
 
 
 def test_the_font_is_cut_to_plain_truetype() -> None:
+    from base64 import b64decode
     from io import BytesIO
 
     from fontTools.ttLib import TTFont
 
-    path = font_file()
-    assert path is not None
-    for weight in WEIGHTS:
-        font = TTFont(BytesIO(cut(path, weight)))
+    assert font_file() is not None
+    fonts = re.findall(r'base64,([^"]+)"', font_faces())
+    for weight, data in zip(WEIGHTS, fonts, strict=True):
+        font = TTFont(BytesIO(b64decode(data)))
         assert "glyf" in font
         assert "fvar" not in font  # no variable font, which would be Type 3 in a PDF
         assert font["OS/2"].usWeightClass == weight
