@@ -49,7 +49,7 @@ tests: setup
 	$(PARALLEL) -m "not slow and not timed" --durations=20
 
 quick: setup
-	$(PARALLEL) -m "not model and not slow and not timed and not browser and not build" -q --durations=5
+	$(PARALLEL) -m "not model and not slow and not timed and not browser and not long" -q --durations=5
 
 timed: setup
 	$(BIN)/python -m pytest -m "not slow and timed" --durations=20

@@ -69,7 +69,7 @@ def check_exact(
     make: Callable[[Sampling], Policy],
     *,
     length: int = 3,
-    samples: int = 2000,
+    samples: int = 800,
 ) -> tuple[float, float]:
     """(total variation of the engine's outputs, the most that chance explains)."""
     truth = enumerated(lens, prompt, length, sampling)

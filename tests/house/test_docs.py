@@ -59,7 +59,7 @@ def pages(site: Path) -> dict[Path, Page]:
     return {path: Page(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")}
 
 
-@pytest.mark.build
+@pytest.mark.long
 def test_every_page_is_there(site: Path) -> None:
     names = ["index", "start", "concepts", "figures", "numbers", "results"]
     names += [path.stem for path in (REPO / "docs").glob("*.md")]
@@ -69,7 +69,7 @@ def test_every_page_is_there(site: Path) -> None:
     assert not missing
 
 
-@pytest.mark.build
+@pytest.mark.long
 def test_links_and_anchors_lead_somewhere(pages: dict[Path, Page]) -> None:
     dead = []
     for path, page in pages.items():
@@ -86,7 +86,7 @@ def test_links_and_anchors_lead_somewhere(pages: dict[Path, Page]) -> None:
     assert not dead
 
 
-@pytest.mark.build
+@pytest.mark.long
 def test_nothing_is_fetched_from_elsewhere(site: Path, pages: dict[Path, Page]) -> None:
     loaded = {load for page in pages.values() for load in page.loads}
     outside = {load for load in loaded if load.startswith(("http:", "https:", "//"))}
@@ -98,14 +98,14 @@ def test_nothing_is_fetched_from_elsewhere(site: Path, pages: dict[Path, Page]) 
         assert not re.search(r"url\(['\"]?(?:https?:)?//", sheet.read_text(encoding="utf-8"))
 
 
-@pytest.mark.build
+@pytest.mark.long
 def test_the_reference_shows_docstrings(site: Path) -> None:
     text = (site / "api" / "decoding.html").read_text(encoding="utf-8")
     assert "Decode losslessly" in text
     assert 'id="switchsd.decoding.engine.generate"' in text
 
 
-@pytest.mark.build
+@pytest.mark.long
 def test_the_results_are_read_from_the_shipped_probe(site: Path) -> None:
     about = json.loads(next((REPO / "probing" / "shipped").glob("*/probe.json")).read_text())
     text = (site / "results.html").read_text(encoding="utf-8")

@@ -38,7 +38,7 @@ def test_help_and_viewer_start_without_the_model_libraries() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.build
+@pytest.mark.long
 def test_wheel_holds_the_package_and_works_alone(tmp_path: Path) -> None:
     source = tmp_path / "source"
     skip = shutil.ignore_patterns(
