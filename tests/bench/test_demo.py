@@ -35,7 +35,7 @@ def test_interrupted_demo_goes_on_and_reports_everything(
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     store = folder / "activations" / "manifest.json"
-    limit = time.monotonic() + 400
+    limit = time.monotonic() + 1200  # a loaded machine takes that long
     while not store.is_file() and first.poll() is None and time.monotonic() < limit:
         time.sleep(0.2)
     first.send_signal(signal.SIGINT)
