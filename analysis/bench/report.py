@@ -13,9 +13,10 @@ from ...errors import SwitchSDError
 from ...runs import Run, write_text
 from ..cost.profile import LatencyProfile
 from ..figures.speeds import policy_speedups
+from ..figures.words import number, percent
 from ..pages.figure_files import figure_div, plotly_inside
 from ..pages.page import page, paragraph, section
-from ..pages.tables import to_html, to_markdown
+from ..pages.tables import scrolled, to_markdown
 from ..replay.repetitions import repetition_examples, repetition_rates
 from ..traces.trace import CounterfactualTrace
 from .replayed import best_gammas, largest_errors, raced_shares, replayed_rows, replayed_speeds
@@ -229,13 +230,13 @@ def _wide_errors(speeds: pd.DataFrame) -> pd.DataFrame:
 def _rates(rates: pd.DataFrame) -> pd.DataFrame:
     shown = rates.copy()
     for name in ("share", "share_without_loops"):
-        shown[name] = [("–" if pd.isna(value) else f"{value:.1%}") for value in rates[name]]
+        shown[name] = rates[name].map(percent)
     return shown.rename(columns=lambda name: str(name).replace("_", " "))
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, float):
-        return "–" if pd.isna(value) else f"{value:.2f}"
+        return number(value)
     return str(value).replace("\n", "⏎")
 
 
@@ -253,6 +254,5 @@ def _html(title: str, setup: str, parts: list[Part], rows: pd.DataFrame) -> str:
     figure = figure_div("speeds", policy_speedups(first))
     body = f"<h1>{title}</h1>{paragraph(setup, 'lead')}{figure}"
     for heading, words, tables in parts:
-        shown = (f'<div class="scroll">{to_html(table)}</div>' for table in tables)
-        body += section(heading, paragraph(words), *shown)
+        body += section(heading, paragraph(words), *map(scrolled, tables))
     return page(title, body, script=plotly_inside())

@@ -16,11 +16,12 @@ import pandas as pd
 from ...errors import SwitchSDError
 from ...runs import Run, write_text
 from ..figures import causal as draw
-from ..figures.causal import FIGURE_NAMES, HEAD_SETS
+from ..figures.causal import HEAD_SETS, MEASURE_NAMES
+from ..figures.words import number
 from ..pages.figure_files import embedded, plotly_inside, write_figure_files
 from ..pages.page import cards, facts, folded, page, paragraph, section
 from ..pages.run_figures import CAUSAL
-from ..pages.tables import to_html, to_markdown
+from ..pages.tables import scrolled, to_markdown
 
 _ABLATED = ("probe_auroc", "copy_probability", "accepted_copy_length", "loss_elsewhere")
 
@@ -83,8 +84,8 @@ def ablated(metrics: dict[str, Any]) -> list[str]:
         if row is None:
             continue
         said = [
-            f"{FIGURE_NAMES[name]} {number(clean[name])} → {with_interval(row, name)}, less random "
-            f"{with_interval(row, f'{name}_against_random')}"
+            f"{MEASURE_NAMES[name]} {number(clean[name], 3)} → {with_interval(row, name)}, less "
+            f"random {with_interval(row, f'{name}_against_random')}"
             for name in _ABLATED
         ]
         label = HEAD_SETS[kind][0].removeprefix("top ")
@@ -150,17 +151,12 @@ def surface(metrics: dict[str, Any]) -> str:
 
 
 def with_interval(row: dict[str, Any], name: str, *, percent: bool = False) -> str:
-    """A figure and its interval as words; a dash where it does not exist."""
+    """An estimate and its interval as words; a dash where it does not exist."""
     values = [row[name], row[f"{name}_low"], row[f"{name}_high"]]
     if any(value is None or value != value for value in values):
         return "–"
     value, low, high = (f"{v:.1%}" if percent else f"{v:.3f}" for v in values)
     return f"{value} ({low} to {high})"
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    """A figure as words; a dash where it does not exist."""
-    return "–" if value is None or value != value else f"{value:.{digits}f}"
 
 
 Words = Callable[[dict[str, Any]], str | list[str]]
@@ -215,7 +211,7 @@ def write_explain_report(run: Run) -> Path:
         body += section(title, *map(paragraph, texts), shown)
     tables = _tables(metrics)
     for title, table in tables.items():
-        body += section(f"Table: {title}", _scroll(to_html(table)))
+        body += section(f"Table: {title}", scrolled(table))
     path = run.path / "report.html"
     title = f"What makes {metrics['model']} copy?"
     write_text(path, page(title, body, script=plotly_inside()))
@@ -226,7 +222,7 @@ def write_explain_report(run: Run) -> Path:
 
 
 def _tables(metrics: dict[str, Any]) -> dict[str, pd.DataFrame]:
-    """The study's tables as words, each figure with its interval."""
+    """The study's tables as words, each estimate with its interval."""
     steered, matched = metrics["steering"]["rows"], metrics["matched_study"]
     changes = ("taken_up_change", "kept_change", "loss_elsewhere_change")
     return {
@@ -242,18 +238,18 @@ def _tables(metrics: dict[str, Any]) -> dict[str, pd.DataFrame]:
 
 
 def _worded(
-    rows: list[dict[str, Any]], names: tuple[str, ...], figures: tuple[str, ...]
+    rows: list[dict[str, Any]], names: tuple[str, ...], estimates: tuple[str, ...]
 ) -> pd.DataFrame:
     words = [
         {name.replace("_", " "): str(row[name]) for name in names}
-        | {name.replace("_", " "): with_interval(row, name) for name in figures}
+        | {name.replace("_", " "): with_interval(row, name) for name in estimates}
         for row in rows
     ]
     return pd.DataFrame(words)
 
 
 def ablation_table(metrics: dict[str, Any]) -> pd.DataFrame:
-    """Every ablation as words: each figure with its interval."""
+    """Every ablation as words: each measure with its interval."""
     rows = []
     for row in metrics["ablation"]:
         words = {"heads": _set_name(row["heads"]), "k": str(row["k"])}
@@ -263,7 +259,7 @@ def ablation_table(metrics: dict[str, Any]) -> pd.DataFrame:
             *("probe_auroc", "probe_auroc_given_match", "copy_probability"),
             *("accepted_copy_length", "loss_elsewhere"),
         ):
-            words[draw.FIGURE_NAMES[name]] = with_interval(row, name)
+            words[draw.MEASURE_NAMES[name]] = with_interval(row, name)
         rows.append(words)
     return pd.DataFrame(rows)
 
@@ -285,13 +281,13 @@ def _head(metrics: dict[str, Any], said: list[str]) -> str:
                 ),
                 (
                     f"accepted length, {k} induction heads ablated",
-                    number(gone["accepted_copy_length"], 2),
-                    f"{number(clean['accepted_copy_length'], 2)} with all heads",
+                    number(gone["accepted_copy_length"]),
+                    f"{number(clean['accepted_copy_length'])} with all heads",
                 ),
                 (
                     "probe AUROC, matched positions",
-                    number(within["auroc_within"]),
-                    f"{number(within['auroc_within_low'])}–{number(within['auroc_within_high'])}",
+                    number(within["auroc_within"], 3),
+                    "–".join(number(within[f"auroc_within_{end}"], 3) for end in ("low", "high")),
                 ),
             ]
         )
@@ -318,10 +314,6 @@ def _what_ran(run: Run, metrics: dict[str, Any]) -> str:
     ]
     settings = list((manifest.get("config") or {}).items())
     return section("What ran", facts(rows), folded("Settings", facts(settings)))
-
-
-def _scroll(inner: str) -> str:
-    return f'<div class="scroll">{inner}</div>'
 
 
 def _set_name(kind: str) -> str:

@@ -46,34 +46,10 @@ def reading(probe: CopyProbe | LinearProbe | MlpProbe, site: str | None = None) 
     if isinstance(probe, MlpProbe):
         raise SwitchSDError(
             "an MLP probe's logit is no sum over heads and MLPs: its hidden layer mixes them, so "
-            "no exact attribution exists. Use gradient_attribution, which holds near one "
-            "activation only, or a linear probe at the same site"
+            "no exact attribution exists. Take a linear probe at the same site"
         )
     if isinstance(probe, CopyProbe):
         return Reading(probe.site, probe.weight.float(), probe.bias)
     if site is None:
         raise SwitchSDError("name the site the probe reads, as in blocks.20.hook_resid_mid")
     return Reading(site, torch.from_numpy(probe.weight).float(), float(probe.bias))
-
-
-def standardised(
-    site: str,
-    weight: Float[Tensor, " width"],
-    bias: float,
-    mean: Float[Tensor, " width"],
-    scale: Float[Tensor, " width"],
-) -> Reading:
-    """The reading of a probe behind a scaler: w/σ, and b − Σ w·μ/σ as its bias part.
-
-    Args:
-        site: where it reads.
-        weight, bias: on standardised columns.
-        mean, scale: the scaler's μ and σ.
-
-    Raises:
-        SwitchSDError: a scale that is not positive.
-    """
-    if not bool((scale > 0).all()):
-        raise SwitchSDError("the scaler's scale must be positive in every column")
-    folded = weight.double() / scale.double()
-    return Reading(site, folded.float(), float(bias - folded @ mean.double()))

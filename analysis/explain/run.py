@@ -247,13 +247,7 @@ def parts_table(found: Explanation, top: int) -> pd.DataFrame:
     parts = found.parts()
     order = parts["value"].abs().sort_values(ascending=False, kind="stable").index[:top]
     shown = parts.loc[order].reset_index(drop=True)
-    table = pd.DataFrame(
-        {
-            "part": shown["part"],
-            "log-odds": [f"{value:+.3f}" for value in shown["value"]],
-            "of the logit": [f"{share:.0%}" for share in shown["share"]],
-        }
-    )
+    table = pd.DataFrame({"part": shown["part"], **_worded(shown)})
     heads = shown[shown["kind"] == "head"]
     where = pd.DataFrame(columns=["most from", "its attention", "from the copy source"])
     if len(heads) and len(found.sources):
@@ -279,13 +273,15 @@ def kinds_table(found: Explanation) -> pd.DataFrame:
     """Heads, MLPs, embedding and biases, each summed, as words."""
     kinds = found.kinds()
     return pd.DataFrame(
-        {
-            "kind": kinds["kind"],
-            "parts": kinds["parts"].astype(str),
-            "log-odds": [f"{value:+.3f}" for value in kinds["value"]],
-            "of the logit": [f"{share:.0%}" for share in kinds["share"]],
-        }
+        {"kind": kinds["kind"], "parts": kinds["parts"].astype(str), **_worded(kinds)}
     )
+
+
+def _worded(rows: pd.DataFrame) -> dict[str, list[str]]:
+    return {
+        "log-odds": [f"{value:+.3f}" for value in rows["value"]],
+        "of the logit": [f"{share:.0%}" for share in rows["share"]],
+    }
 
 
 def head_parts(found: Explanation) -> pd.DataFrame:

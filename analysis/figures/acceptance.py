@@ -15,7 +15,6 @@ from ...runs import require
 from .curves import PATHS, accepted_by_path, yield_by_probe_state
 from .style import (
     BLUE,
-    CLEAR,
     GREEN,
     GREY,
     GRID,
@@ -25,14 +24,19 @@ from .style import (
     VERMILLION,
     add_series,
     figure,
+    hatched,
+    table_of_text,
     template,
     whiskers,
 )
+from .words import number
 
 _STYLES = {
     "on": (VERMILLION, "circle"), "off": (BLUE, "square"),
     "copy": (VERMILLION, "circle"), "neural": (GREEN, "diamond"),
 }  # fmt: skip
+
+_FINE = {"size": 5, "solidity": 0.3, "fillmode": "overlay"}
 
 _NAMES = {"mean": "mean accepted length", "maximum": "share of full-length acceptances"}
 
@@ -132,7 +136,7 @@ def accepted_by_probe(shares: pd.DataFrame) -> go.Figure:
                 name=name,
                 legendgroup=state,
                 showlegend=state not in named,
-                marker={"color": colour, "pattern": {"shape": pattern, "fgcolor": "#fff"}},
+                marker=hatched(colour, pattern, fgcolor="#fff"),
                 hovertemplate=f"{name}: %{{x}} accepted<br>%{{y:.1%}}, %{{customdata}} of "
                 f"{total:,}<extra></extra>",
                 row=place // 2 + 1,
@@ -155,11 +159,10 @@ def accidental_table(examples: pd.DataFrame) -> go.Figure:
     """
     columns = ("set", "match_length", "score", "earlier", "copied", "before", "text")
     require(examples, "examples", *columns)
-    drawn = figure("", "")
     cells = [
         examples["set"].tolist(),
         examples["match_length"].tolist(),
-        ["–" if pd.isna(score) else f"{score:.2f}" for score in examples["score"]],
+        [number(score) for score in examples["score"]],
         *(
             [
                 f"…{_shown(before)}<b>{_shown(after)}</b>…"
@@ -168,32 +171,11 @@ def accidental_table(examples: pd.DataFrame) -> go.Figure:
             for first, second in (("earlier", "copied"), ("before", "text"))
         ),
     ]
-    drawn.add_table(
-        header={
-            "values": [
-                "set",
-                "match",
-                "score",
-                "earlier, and what followed",
-                "here, and what came",
-            ],
-            "align": "left",
-            "fill": {"color": GRID},
-            "line": {"color": GRID},
-            "font": {"color": INK},
-        },
-        cells={
-            "values": cells,
-            "align": "left",
-            "fill": {"color": CLEAR},
-            "line": {"color": GRID},
-            "font": {"color": INK},
-            "height": 26,
-        },
-        columnwidth=[1, 0.6, 0.6, 4, 4],
-    )
-    drawn.update_layout(height=140 + 64 * len(examples))
-    return drawn
+    names = ["set", "match", "score", "earlier, and what followed", "here, and what came"]
+    own = {"line": {"color": GRID}, "font": {"color": INK}}
+    drawn = table_of_text(names, cells, [1, 0.6, 0.6, 4, 4],
+                          {**own, "fill": {"color": GRID}}, {**own, "height": 26})  # fmt: skip
+    return drawn.update_layout(height=140 + 64 * len(examples))
 
 
 def attempts_in_vain(attempts: pd.DataFrame) -> go.Figure:
@@ -212,7 +194,7 @@ def attempts_in_vain(attempts: pd.DataFrame) -> go.Figure:
             y=rows["share"],
             customdata=rows["attempts"],
             name=name,
-            marker={"color": colour, "pattern": {"shape": pattern, "fgcolor": "#fff"}},
+            marker=hatched(colour, pattern, fgcolor="#fff"),
             hovertemplate="%{y:.1%} of %{customdata:,} copies<extra></extra>",
         )
     drawn.update_layout(barmode="group")
@@ -247,10 +229,7 @@ def accepted_by_probe_state(copy_yield: pd.DataFrame, max_length: int = 20) -> g
             y=table[state],
             customdata=table[f"{state}_count"],
             name=f"probe {state} (n = {int(rows.sum()):,})",
-            marker={
-                "color": colour,
-                "pattern": {"shape": pattern, "size": 5, "solidity": 0.3, "fillmode": "overlay"},
-            },
+            marker=hatched(colour, pattern, **_FINE),
             hovertemplate=f"probe {state}: %{{x}} accepted<br>%{{y:.1%}}"
             "<br>%{customdata:,} positions<extra></extra>",
         )
@@ -286,15 +265,7 @@ def accepted_histogram(steps: pd.DataFrame, max_length: int = 20) -> go.Figure:
             x=table["accepted"],
             y=table[path],
             name=f"{path} (n = {len(rows):,}{mean})",
-            marker={
-                "color": PATH_COLOURS[path],
-                "pattern": {
-                    "shape": PATH_PATTERNS[path],
-                    "size": 5,
-                    "solidity": 0.3,
-                    "fillmode": "overlay",
-                },
-            },
+            marker=hatched(PATH_COLOURS[path], PATH_PATTERNS[path], **_FINE),
             hovertemplate=f"{path}: %{{x}} accepted<br>%{{y:,}} steps<extra></extra>",
         )
     longest = int(table["accepted"].max())

@@ -23,6 +23,7 @@ from .style import (
     add_diagonal,
     add_series,
     figure,
+    hatched,
     whiskers,
 )
 
@@ -30,7 +31,7 @@ REGIONS = ("source", "after_source", "copy", "reader", "elsewhere")
 
 MLP = -1
 
-FIGURE_NAMES = {
+MEASURE_NAMES = {
     "probe_auroc": "probe AUROC",
     "probe_auroc_given_match": "probe AUROC given a match",
     "copy_probability": "probability of the copied token",
@@ -41,7 +42,7 @@ FIGURE_NAMES = {
     "kept": "offered tokens kept, of those the clean text has",
     "kept_probability": "probability of those kept",
 }
-"""Columns as people write them."""
+"""What a pass is judged by, as people write it."""
 
 HEAD_SETS: dict[str, tuple[str, Look]] = {
     "induction": ("top induction heads", (BLUE, "circle", "solid")),
@@ -69,14 +70,14 @@ REGION_NAMES = {
 
 
 def ablation_curve(ablation: pd.DataFrame, name: str) -> go.Figure:
-    """One figure over the number of ablated heads, a series a kind of heads.
+    """One measure over the number of ablated heads, a series a kind of heads.
 
     Args:
-        ablation: heads, k and the figure with `_low`, `_high`; a row `none` is the clean model.
-        name: which figure.
+        ablation: heads, k and the measure with `_low`, `_high`; a row `none` is the clean model.
+        name: which measure.
     """
     require(ablation, "ablation", "heads", "k", name, f"{name}_low", f"{name}_high")
-    drawn = figure("heads ablated", FIGURE_NAMES.get(name, name))
+    drawn = figure("heads ablated", MEASURE_NAMES.get(name, name))
     for kind, (label, look) in HEAD_SETS.items():
         rows = ablation[ablation["heads"] == kind].sort_values("k")
         if rows.empty:
@@ -94,14 +95,14 @@ def ablation_curve(ablation: pd.DataFrame, name: str) -> go.Figure:
 
 
 def dose_response(steering: pd.DataFrame, name: str) -> go.Figure:
-    """One figure over the dose, a series a direction; the band is the interval.
+    """One measure over the dose, a series a direction; the band is the interval.
 
     Args:
-        steering: direction, dose and the figure with `_low`, `_high`.
-        name: which figure.
+        steering: direction, dose and the measure with `_low`, `_high`.
+        name: which measure.
     """
     require(steering, "steering", "direction", "dose", name, f"{name}_low", f"{name}_high")
-    drawn = figure("dose (standard deviations of the site)", FIGURE_NAMES.get(name, name))
+    drawn = figure("dose (standard deviations of the site)", MEASURE_NAMES.get(name, name))
     for place, direction in enumerate(steering["direction"].unique()):
         rows = steering[steering["direction"] == direction].sort_values("dose")
         draws = int(rows["draws"].max()) if "draws" in rows else 1
@@ -161,10 +162,7 @@ def patching_regions(shares: pd.DataFrame, target: str, *, count: int = 20) -> g
             y=component_names(rows),
             orientation="h",
             name=REGION_NAMES[region],
-            marker={
-                "color": _REGION_COLOURS[region],
-                "pattern": {"shape": _REGION_PATTERNS[region], "fillmode": "overlay"},
-            },
+            marker=hatched(_REGION_COLOURS[region], _REGION_PATTERNS[region], fillmode="overlay"),
             hovertemplate=f"%{{y}}, {REGION_NAMES[region]}: %{{x:.3f}}<extra></extra>",
         )
     drawn.update_layout(barmode="relative", height=140 + 22 * len(rows))

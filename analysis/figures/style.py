@@ -179,3 +179,26 @@ def whiskers(
 def add_diagonal(drawn: go.Figure, name: str, ends: Sequence[float] = (0, 1)) -> None:
     """A dotted line on which both axes say the same."""
     drawn.add_scatter(x=ends, y=ends, name=name, mode="lines", line=DOTTED, hoverinfo="skip")
+
+
+def hatched(colour: str, pattern: str, **how: Any) -> dict[str, Any]:
+    """Plotly's marker of a bar: a colour, and a pattern for eyes that do not tell colours apart."""
+    return {"color": colour, "pattern": {"shape": pattern, **how}}
+
+
+def table_of_text(
+    names: Sequence[str],
+    columns: Sequence[Sequence[Any]],
+    widths: Sequence[float],
+    header: dict[str, Any],
+    cells: dict[str, Any],
+) -> go.Figure:
+    """Columns of text as a figure; `header` and `cells` add to Plotly's of both."""
+    drawn = figure("", "")
+    common = {"align": "left", "fill": {"color": CLEAR}}
+    drawn.add_table(
+        header={"values": names, **common, **header},
+        cells={"values": columns, **common, **cells},
+        columnwidth=widths,
+    )
+    return drawn

@@ -1,4 +1,4 @@
-"""Names of policies, streams and measures as a reader sees them."""
+"""Names of policies, streams and measures, and numbers, as a reader sees them."""
 
 from __future__ import annotations
 
@@ -42,6 +42,16 @@ def chosen_site(sites: pd.DataFrame, metric: str, chosen: str | None = None) -> 
     if rows.empty:
         raise SwitchSDError(f"site {chosen!r} is not in the sites table; make the run again")
     return rows.iloc[0]
+
+
+def number(value: float | None, digits: int = 2, unit: str = "") -> str:
+    """A number in words; a dash where there is none."""
+    return "–" if pd.isna(value) else f"{value:.{digits}f}{unit}"
+
+
+def percent(value: float | None) -> str:
+    """A share in percent; a dash where there is none."""
+    return "–" if pd.isna(value) else f"{value:.1%}"
 
 
 _MARKS: Final = {"\n": "↵", "\t": "⇥", "\r": "␍", "\x7f": "␡"}

@@ -1,6 +1,6 @@
 """The demo's report: one page that holds everything it shows and asks the network for nothing.
 
-Reads a run folder's tables and figures, runs no model. Beside the page, each figure is written on
+Reads a run folder's tables and metrics, runs no model. Beside the page, each figure is written on
 its own to `figures/<name>.html` (they share `figures/plotly.min.js`), its data to
 `figures/<name>.csv`.
 """
@@ -30,6 +30,7 @@ from .tables import (
     decoding_table,
     main_policy,
     probe_sentence,
+    scrolled,
     sites_table,
     to_html,
     yield_table,
@@ -150,7 +151,7 @@ def _acceptance_section(sources: Sources, drawn: Mapping[str, Drawn]) -> str:
             "figures outside loops too."
         ),
         embedded("accepted-by-probe-state", drawn["accepted-by-probe-state"]),
-        f'<div class="scroll">{to_html(yield_table(sources.with_match))}</div>',
+        scrolled(yield_table(sources.with_match)),
     )
 
 
@@ -158,7 +159,7 @@ def _decoding_section(sources: Sources, drawn: Mapping[str, Drawn]) -> str:
     return section(
         "Decoding",
         paragraph(decoding_sentence(sources.decoding)),
-        f'<div class="scroll">{to_html(decoding_table(sources.decoding))}</div>',
+        scrolled(decoding_table(sources.decoding)),
         paragraph(_drafting_note(sources), "note"),
         embedded("policy-speedups", drawn["policy-speedups"]),
         embedded("accepted-by-path", drawn["accepted-by-path"]),
@@ -251,38 +252,21 @@ def draw_figures(sources: Sources) -> dict[str, Drawn]:
     steps = sources.steps[sources.steps["policy"] == sources.policy]
     chosen, prompts, where = sources.probe["site"], sources.n_prompts, sources.where
     return {
-        "layer-sweep": Drawn(
-            layer_sweep(sites, chosen=chosen),
-            sites,
-            f"AUROC of a linear probe at each layer and stream, on test tokens. {where}.",
-        ),
-        "site-heatmap": Drawn(
-            site_heatmap(sites, chosen=chosen),
-            sites,
-            f"The same figures as a map; the chosen site is boxed. {where}.",
-        ),
-        "roc": Drawn(
-            roc(test, sources.probe["tau"]),
-            roc_curve(test),
+        "layer-sweep": Drawn(layer_sweep(sites, chosen=chosen), sites,
+            f"AUROC of a linear probe at each layer and stream, on test tokens. {where}."),
+        "site-heatmap": Drawn(site_heatmap(sites, chosen=chosen), sites,
+            f"The same figures as a map; the chosen site is boxed. {where}."),
+        "roc": Drawn(roc(test, sources.probe["tau"]), roc_curve(test),
             f"Every threshold's rates on {len(test):,} test tokens of "
-            f"{test['prompt_id'].nunique()} prompts; the diamond is τ. {where}.",
-        ),
+            f"{test['prompt_id'].nunique()} prompts; the diamond is τ. {where}."),
         "accepted-by-probe-state": Drawn(
-            accepted_by_probe_state(with_match),
-            yield_by_probe_state(with_match),
+            accepted_by_probe_state(with_match), yield_by_probe_state(with_match),
             "How many tokens the copy path would have had accepted, by what the probe says there, "
             f"at each of {len(with_match):,} positions where the context offers a candidate. "
-            f"{where}.",
-        ),
-        "policy-speedups": Drawn(
-            policy_speedups(sources.decoding),
-            sources.decoding,
-            f"Tokens per second over vanilla's, {prompts} prompts. {where}.",
-        ),
-        "accepted-by-path": Drawn(
-            accepted_histogram(steps),
-            accepted_by_path(steps),
+            f"{where}."),
+        "policy-speedups": Drawn(policy_speedups(sources.decoding), sources.decoding,
+            f"Tokens per second over vanilla's, {prompts} prompts. {where}."),
+        "accepted-by-path": Drawn(accepted_histogram(steps), accepted_by_path(steps),
             f"Accepted draft tokens a step, {policy_name(sources.policy)}, {prompts} prompts. "
-            f"{where}.",
-        ),
-    }
+            f"{where}."),
+    }  # fmt: skip

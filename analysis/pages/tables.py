@@ -1,4 +1,4 @@
-"""Tables for people: figures in; tidy words, Markdown, HTML or a plain sentence out.
+"""Tables for people: numbers in; tidy words, Markdown, HTML or a plain sentence out.
 
 Pure functions; the numbers come from the run's own tables.
 """
@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ...runs import require
-from ..figures.words import chosen_site, policy_name, stream_name
+from ..figures.words import chosen_site, number, percent, policy_name, stream_name
 
 _STREAM_ORDER = ("resid_pre", "attn_out", "resid_mid", "mlp_out", "resid_post", "z")
 
@@ -27,7 +27,7 @@ def sites_table(
     require(sites, "sites", "site", "layer", "stream", metric)
     star = chosen_site(sites, metric, chosen)
     values = sites.pivot(index="layer", columns="stream", values=metric)
-    table = values.map(lambda value: _number(value, 3)).rename(columns=stream_name)
+    table = values.map(lambda value: number(value, 3)).rename(columns=stream_name)
     table.loc[star["layer"], stream_name(star["stream"])] += " ★"
     order = [name for name in _STREAM_ORDER if name in table.columns]
     order += [name for name in table.columns if name not in order]
@@ -49,11 +49,11 @@ def decoding_table(decoding: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "policy": [policy_name(policy) for policy in decoding["policy"]],
-            "tokens/s": [_number(value, 1) for value in decoding["tokens_per_s"]],
-            "speed over vanilla": [_number(value, 2, "×") for value in decoding["speedup"]],
-            "copy steps": [_percent(value) for value in decoding["copy_step_share"]],
-            "accepted a copy": [_number(value, 2) for value in decoding["mean_accepted"]],
-            "accepted a draft": [_number(value, 2) for value in drafts],
+            "tokens/s": [number(value, 1) for value in decoding["tokens_per_s"]],
+            "speed over vanilla": [number(value, 2, "×") for value in decoding["speedup"]],
+            "copy steps": [percent(value) for value in decoding["copy_step_share"]],
+            "accepted a copy": [number(value, 2) for value in decoding["mean_accepted"]],
+            "accepted a draft": [number(value, 2) for value in drafts],
             "prompts": [str(int(value)) for value in decoding["n_prompts"]],
             "token-exact": ["yes" if exact else "no" for exact in decoding["token_exact"]],
         }
@@ -74,9 +74,9 @@ def yield_table(copy_yield: pd.DataFrame, max_length: int = 20) -> pd.DataFrame:
                     "positions": where,
                     "probe": state,
                     "n": f"{len(accepted):,}",
-                    "mean accepted": _number(accepted.mean(), 2),
-                    "nothing accepted": _percent((accepted == 0).mean()),
-                    f"all {max_length} accepted": _percent((accepted == max_length).mean()),
+                    "mean accepted": number(accepted.mean(), 2),
+                    "nothing accepted": percent((accepted == 0).mean()),
+                    f"all {max_length} accepted": percent((accepted == max_length).mean()),
                 }
             )
     return pd.DataFrame(rows)
@@ -112,7 +112,7 @@ def decoding_sentence(decoding: pd.DataFrame) -> str:
 
 
 def probe_sentence(probe: dict[str, Any]) -> str:
-    """What the probe's test figures say, with the F1 of always saying copy beside its own."""
+    """What the probe's test scores say, with the F1 of always saying copy beside its own."""
     gain = probe["f1"] - probe["f1_always_copy"]
     verdict = "above" if gain > 0 else "no better than"
     interval = f"{probe['auroc_low']:.3f}–{probe['auroc_high']:.3f}"
@@ -143,6 +143,11 @@ def to_html(table: pd.DataFrame) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
 
+def scrolled(table: pd.DataFrame) -> str:
+    """`to_html` for a page that may be narrower than the table."""
+    return f'<div class="scroll">{to_html(table)}</div>'
+
+
 def _against_vanilla(speedup: float) -> str:
     if speedup > 1 + _NOTICEABLE:
         return f"{speedup:.2f} times as fast as vanilla"
@@ -166,14 +171,6 @@ def _exactness(decoding: pd.DataFrame) -> str:
         return "Every policy's text was, token for token, the target's own greedy text."
     names = ", ".join(policy_name(policy) for policy in decoding.loc[~exact, "policy"])
     return f"Not token-exact, so not a fair comparison: {names}."
-
-
-def _number(value: float, digits: int, unit: str = "") -> str:
-    return "–" if pd.isna(value) else f"{value:.{digits}f}{unit}"
-
-
-def _percent(value: float) -> str:
-    return "–" if pd.isna(value) else f"{value:.1%}"
 
 
 def _cell(value: object) -> str:

@@ -15,7 +15,7 @@ import pandas as pd
 from ...runs import require
 from ..figures.acceptance import HeatRow
 from ..figures.curves import PATHS, accepted_by_path
-from ..figures.words import visible_plain
+from ..figures.words import number, visible_plain
 
 CHART_CSS: Final = """
 .sw-chart { width: 100%; max-width: 560px; height: auto; display: block;
@@ -144,8 +144,8 @@ def steps_html(steps: pd.DataFrame, step: int | None, *, reach: int = 4) -> str:
             html.escape(str(row["path"])),
             f"{row['accepted']} of {row['proposed']}" if row["proposed"] else "–",
             f"{row['match_length']}" if row["match_length"] else "–",
-            _number(row.get("score"), 2),
-            *([_number(row["ms"], 1)] if "ms" in row else []),
+            number(row.get("score")),
+            *([number(row["ms"], 1)] if "ms" in row else []),
         ]
         cells = "".join(f"<td>{value}</td>" for value in values)
         lines.append(f'<tr data-go="token:{int(row["position"])}"{now}>{cells}</tr>')
@@ -215,7 +215,3 @@ def _cell(place: int, value: float, row: HeatRow, chosen: int) -> str:
         f'<td class="s{round(share * _LEVELS)}{now}" data-go="token:{place}" '
         f'title="{place}: {html.escape(row.label)} {said}">{text}</td>'
     )
-
-
-def _number(value: object, digits: int) -> str:
-    return f"{value:.{digits}f}" if isinstance(value, float) and not pd.isna(value) else "–"

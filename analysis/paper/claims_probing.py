@@ -54,10 +54,10 @@ def _corpus(name: str) -> Callable[[dict[str, Any]], tuple[Estimate, str]]:
     return find
 
 
-def _without(metrics: dict[str, Any], table: str, key: str, name: str, figure: str) -> str:
-    """The same figure without loops, where the study has it."""
+def _without(metrics: dict[str, Any], table: str, key: str, name: str, measure: str) -> str:
+    """The same measure without loops, where the study has it."""
     rows = metrics.get(f"{table}_without_loops", [])
-    found = next((row[figure] for row in rows if row[key] == name), None)
+    found = next((row[measure] for row in rows if row[key] == name), None)
     return "" if found is None else f"; without loops {found:.3f}"
 
 

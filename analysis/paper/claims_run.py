@@ -15,7 +15,7 @@ from ..cost.profile import LatencyProfile
 from ..figures.acceptance import accepted_by_probe, accidental_table, attempts_in_vain
 from ..pages.figure_files import Drawn, write_figure_files
 from ..pages.page import page
-from ..pages.tables import to_html, to_markdown
+from ..pages.tables import scrolled, to_markdown
 from ..replay.acceptance import accepted_by_state, both_paths
 from ..replay.repetitions import repetition_examples
 from ..replay.settings import Setting
@@ -78,7 +78,7 @@ def write_claims(
     shown = shown_claims(table)
     run.write_table("claims", table)
     write_text(run.path / "claims.md", to_markdown(shown))
-    body = f'<h1>The paper\'s claims, here</h1><div class="scroll">{to_html(shown)}</div>'
+    body = f"<h1>The paper's claims, here</h1>{scrolled(shown)}"
     write_text(run.path / "claims.html", page("Claims", body, script=""))
     run.update_metrics(claims=table.astype(object).where(table.notna(), None).to_dict("records"))
     if trace is not None and counts is not None:

@@ -25,7 +25,7 @@ from ..replay.settings import Setting
 from ..traces.trace import CounterfactualTrace
 
 NO_INTERVALS = "no intervals"
-_DEMO_SET = "copy_diversity"  # a demo tests on one set and keeps the figures with its probe
+_DEMO_SET = "copy_diversity"  # a demo tests on one set and keeps the scores with its probe
 _LONGEST = 20  # tokens of a copy in the paper's Figure 3
 
 

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from ...runs import Run, require
 from ..bench.tables import gamma_table, throughput_table
-from ..figures.style import CLEAR, figure
+from ..figures.style import table_of_text
 from .finders import Found
 from .style import INK, RULE
 
@@ -71,27 +71,15 @@ def by_set(table: pd.DataFrame) -> pd.DataFrame:
 def text_table(rows: pd.DataFrame) -> go.Figure:
     """Rows of text as a figure, lines as in print."""
     require(rows, "printed", *rows.columns)
-    drawn = figure("", "")
     widths = [max(len(str(name)), *(len(str(v)) for v in rows[name])) for name in rows]
-    drawn.add_table(
-        header={
-            "values": [f"<b>{name}</b>" for name in rows],
-            "align": "left",
-            "fill": {"color": CLEAR},
-            "line": {"color": INK, "width": 0.5},
-            "height": _HEADER,
-        },
-        cells={
-            "values": [rows[name].tolist() for name in rows],
-            "align": "left",
-            "fill": {"color": CLEAR},
-            "line": {"color": RULE, "width": 0.5},
-            "height": _ROW,
-        },
-        columnwidth=[max(width, 4) for width in widths],
+    drawn = table_of_text(
+        [f"<b>{name}</b>" for name in rows],
+        [rows[name].tolist() for name in rows],
+        [max(width, 4) for width in widths],
+        {"line": {"color": INK, "width": 0.5}, "height": _HEADER},
+        {"line": {"color": RULE, "width": 0.5}, "height": _ROW},
     )
-    drawn.update_layout(height=_MARGINS + _HEADER + _ROW * len(rows))
-    return drawn
+    return drawn.update_layout(height=_MARGINS + _HEADER + _ROW * len(rows))
 
 
 def _table(run: Run, name: str) -> pd.DataFrame | None:

@@ -26,27 +26,12 @@ def show_table(name: str, table: pd.DataFrame, *, caption: str = "", shown: int 
 
 def table_downloads(name: str, table: pd.DataFrame) -> None:
     """Buttons for CSV and Parquet."""
+    words = f"Download the table of {name.replace('_', ' ')} as"
     with st.container(horizontal=True):
-        st.download_button(
-            f"{_file(name)}.csv",
-            lambda: table.to_csv(index=False).encode(),
-            f"{_file(name)}.csv",
-            "text/csv",
-            key=f"csv:{name}",
-            on_click="ignore",
-            icon=":material/download:",
-            help=f"Download the table of {name.replace('_', ' ')} as CSV.",
-        )
-        st.download_button(
-            f"{_file(name)}.parquet",
-            lambda: _parquet(table),
-            f"{_file(name)}.parquet",
-            "application/vnd.apache.parquet",
-            key=f"parquet:{name}",
-            on_click="ignore",
-            icon=":material/download:",
-            help=f"Download the table of {name.replace('_', ' ')} as Parquet.",
-        )
+        _download(name, "csv", "text/csv", lambda: table.to_csv(index=False).encode(),
+                  f"{words} CSV.")  # fmt: skip
+        _download(name, "parquet", "application/vnd.apache.parquet", lambda: _parquet(table),
+                  f"{words} Parquet.")  # fmt: skip
 
 
 def show_figure(
@@ -66,16 +51,18 @@ def show_figure(
 
 def figure_download(name: str, make: Callable[[], go.Figure], caption: str = "") -> None:
     """A button for a figure that is drawn when it is asked for."""
+    _download(
+        name, "html", "text/html", lambda: _page(name, make(), caption),
+        "A page of its own that needs no network; the camera on the figure gives a PNG.",
+    )  # fmt: skip
+
+
+def _download(name: str, kind: str, mime: str, make: Callable[[], bytes], words: str) -> None:
+    file = f"{_file(name)}.{kind}"
     st.download_button(
-        f"{_file(name)}.html",
-        lambda: _page(name, make(), caption),
-        f"{_file(name)}.html",
-        "text/html",
-        key=f"html:{name}",
-        on_click="ignore",
-        icon=":material/download:",
-        help="A page of its own that needs no network; the camera on the figure gives a PNG.",
-    )
+        file, make, file, mime, key=f"{kind}:{name}", on_click="ignore",
+        icon=":material/download:", help=words,
+    )  # fmt: skip
 
 
 def _page(name: str, figure: go.Figure, caption: str) -> bytes:

@@ -8,9 +8,14 @@ import numpy as np
 import pytest
 import torch
 from switchsd import SwitchSDError
-from switchsd.analysis.explain.attribution import attribute, layers_below, part_sites
-from switchsd.analysis.explain.gradient import gradient_attribution
-from switchsd.analysis.explain.reading import Reading, reading, standardised
+from switchsd.analysis.explain.attribution import (
+    attribute,
+    layers_below,
+    part_sites,
+    read_rows,
+    split,
+)
+from switchsd.analysis.explain.reading import Reading, reading
 from switchsd.analysis.explain.sources import source_shares
 from switchsd.probing.lens import Lens
 from switchsd.probing.training.families import LinearProbe
@@ -158,17 +163,14 @@ def test_the_scaler_goes_into_the_bias(tiny: Callable[..., Lens]) -> None:
     y = np.arange(len(IDS)) % 3 == 0
     model = make_pipeline(StandardScaler(), LogisticRegression()).fit(x, y)
     scaler, line = model[0], model[1]
-    probe = standardised(
-        site, torch.tensor(line.coef_[0]), float(line.intercept_[0]),
-        torch.tensor(scaler.mean_), torch.tensor(scaler.scale_),
-    )  # fmt: skip
+    folded = line.coef_[0] / scaler.scale_
+    bias = float(line.intercept_[0] - folded @ scaler.mean_)
+    probe = Reading(site, torch.tensor(folded).float(), bias)
     found = attribute(lens, IDS, probe, range(len(IDS)))
     assert found.logit == pytest.approx(model.decision_function(x), abs=1e-4)
     assert found.max_relative_error < 1e-4
     shift = float((line.coef_[0] * scaler.mean_ / scaler.scale_).sum())
     assert found.values[0, -1] == pytest.approx(float(line.intercept_[0]) - shift, abs=1e-4)
-    with pytest.raises(SwitchSDError, match="positive"):
-        standardised(site, torch.ones(2), 0.0, torch.zeros(2), torch.tensor([1.0, 0.0]))
 
 
 def mlp_probe(width: int) -> MlpProbe:
@@ -181,16 +183,14 @@ def mlp_probe(width: int) -> MlpProbe:
     )
 
 
-def test_an_mlp_probe_is_refused_and_its_gradient_offered(tiny: Callable[..., Lens]) -> None:
+def test_an_mlp_probe_is_refused_and_its_gradient_splits(tiny: Callable[..., Lens]) -> None:
     lens = tiny("llama")
     site = "blocks.1.hook_resid_post"
     probe = mlp_probe(lens.d_model)
-    with pytest.raises(SwitchSDError, match=r"no exact attribution.*gradient_attribution"):
+    with pytest.raises(SwitchSDError, match="no exact attribution"):
         reading(probe, site)
-    found = gradient_attribution(lens, IDS, probe, site, [2, 8])
-    x = lens.forward(torch.tensor([IDS]), sites=[site]).streams[site][0, [2, 8]]
-    assert found.logit == pytest.approx(probe.logit(x.numpy()), rel=1e-5)
-    assert found.max_relative_error < 1e-4
+    streams = read_rows(lens, IDS, [*part_sites(site), site], [2, 8])
+    x = streams[site]
     leaf = x.double().requires_grad_()
     hidden = torch.relu(leaf @ torch.from_numpy(probe.inner) .double()
                         + torch.from_numpy(probe.inner_bias))  # fmt: skip
@@ -198,8 +198,11 @@ def test_an_mlp_probe_is_refused_and_its_gradient_offered(tiny: Callable[..., Le
     embedding = lens.forward(torch.tensor([IDS]), sites=["blocks.0.hook_resid_pre"])
     e = embedding.streams["blocks.0.hook_resid_pre"][0, [2, 8]].double()
     assert leaf.grad is not None
-    assert found.values[:, 0] == pytest.approx((e * leaf.grad).sum(1).numpy(), rel=1e-4)
-    assert found.parts["part"].iloc[-1] == "remainder"
+    parts, values = split(lens, site, streams, leaf.grad)  # each row has weights of its own
+    assert parts[0][0] == "embedding"
+    assert values[0][:, 0].numpy() == pytest.approx((e * leaf.grad).sum(1).numpy(), rel=1e-4)
+    whole = (x.double() * leaf.grad).sum(1).numpy()
+    assert torch.cat(values, 1).sum(1).numpy() == pytest.approx(whole, rel=1e-4, abs=1e-6)
 
 
 def test_readings_of_linear_probes(tiny: Callable[..., Lens]) -> None:
