@@ -20,6 +20,16 @@ class Family:
     build: Build
 
 
+def copies(*wordings: str) -> Callable[[Build], Family]:
+    """A family whose answers copy; the function it decorates fills it, and names it."""
+    return lambda build: Family(build.__name__.removeprefix("_"), True, wordings, build)
+
+
+def repeats(*wordings: str) -> Callable[[Build], Family]:
+    """As `copies`, for a family in which repetition is accidental."""
+    return lambda build: Family(build.__name__.removeprefix("_"), False, wordings, build)
+
+
 def scaled(difficulty: float, easy: float, hard: float) -> int:
     """The whole number `difficulty` of the way from `easy` to `hard`."""
     return round(easy + (hard - easy) * difficulty)

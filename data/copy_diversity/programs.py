@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import vocabulary as words
@@ -29,31 +28,17 @@ class Function:
         return f'{self.signature}\n    """{self.summary}"""'
 
 
-@dataclass(frozen=True)
-class _Names:
-    verb: str
-    noun: str
-    many: str
-    field: str
-    second_field: str
-    local: str
-    constant: int
-    comparison: str
-
-    @classmethod
-    def draw(cls, rng: random.Random, noun: str | None = None) -> _Names:
-        noun = noun or rng.choice(words.CODE_NOUNS)
-        field, second_field = rng.sample(words.CODE_FIELDS, 2)
-        return cls(
-            rng.choice(words.CODE_VERBS),
-            noun,
-            plural(noun),
-            field,
-            second_field,
-            rng.choice(words.CODE_LOCALS),
-            rng.randint(2, 250),
-            rng.choice((">", "<", ">=", "<=", "!=")),
-        )
+def _names(rng: random.Random, noun: str | None = None) -> dict[str, str]:
+    """What the patterns are filled with."""
+    noun = noun or rng.choice(words.CODE_NOUNS)
+    field, second = rng.sample(words.CODE_FIELDS, 2)
+    verb, local = rng.choice(words.CODE_VERBS), rng.choice(words.CODE_LOCALS)
+    constant, comparison = rng.randint(2, 250), rng.choice((">", "<", ">=", "<=", "!="))
+    return {
+        "verb": verb, "noun": noun, "many": plural(noun), "title": noun.capitalize(),
+        "field": field, "second": second, "a_second": with_article(second), "local": local,
+        "constant": str(constant), "tries": str(constant % 9 + 2), "comparison": comparison,
+    }  # fmt: skip
 
 
 def plural(noun: str) -> str:
@@ -68,149 +53,127 @@ def with_article(noun: str) -> str:
     return f"an {noun}" if noun[0] in "aeio" else f"a {noun}"
 
 
-def _filter(n: _Names) -> Function:
-    return Function(
-        f"{n.verb}_{n.many}",
-        f"def {n.verb}_{n.many}({n.many}, limit={n.constant}):",
-        f"Return the {n.many} with {n.field} {n.comparison} limit.",
-        f"    {n.local} = []\n    for {n.noun} in {n.many}:\n"
-        f"        if {n.noun}.{n.field} {n.comparison} limit:\n"
-        f"            {n.local}.append({n.noun})\n    return {n.local}",
-        (n.local, n.noun, "limit"),
+_PATTERNS = tuple(
+    text.strip("\n").split("\n", 3)
+    for text in (
+        """
+{verb}_{many}({many}, limit={constant})
+Return the {many} with {field} {comparison} limit.
+{local} {noun} limit
+    {local} = []
+    for {noun} in {many}:
+        if {noun}.{field} {comparison} limit:
+            {local}.append({noun})
+    return {local}""",
+        """
+{verb}_{field}({many})
+Add up the {field} of all {many} that have {a_second}.
+{local} {noun} {many}
+    {local} = 0
+    for {noun} in {many}:
+        if {noun}["{second}"] is None:
+            continue
+        {local} += {noun}["{field}"] * {constant}
+    return {local}""",
+        """
+count_by_{field}({many})
+Count how many {many} share each {field}.
+{local} {noun} key
+    {local} = {{}}
+    for {noun} in {many}:
+        key = {noun}.{field}
+        {local}[key] = {local}.get(key, 0) + 1
+    return {local}""",
+        """
+find_{field}_{noun}({many})
+Return the {noun} with the largest {field}, or None if there are no {many}.
+{local} {noun} {many}
+    {local} = None
+    for {noun} in {many}:
+        if {local} is None or {noun}.{field} > {local}.{field}:
+            {local} = {noun}
+    return {local}""",
+        """
+average_{field}({many}, default={constant})
+Return the mean {field} of the {many}, or the default if there are none.
+{local} {many} default
+    if not {many}:
+        return default
+    {local} = sum({noun}.{field} for {noun} in {many})
+    return {local} / len({many})""",
+        """
+check_{noun}({noun}, minimum={constant})
+Raise ValueError if the {field} of the {noun} is below the minimum.
+{local} {noun} minimum
+    {local} = {noun}.{field}
+    if {local} < minimum:
+        raise ValueError("{field} of the {noun} is too small")
+    print("{noun} is fine:", {local})
+    return {noun}""",
+        """
+parse_{many}(text, separator=",")
+Split each line of the text into {field} and {second}.
+{local} {field} separator
+    {local} = []
+    for line in text.splitlines():
+        {field}, {second} = line.split(separator)
+        {local}.append(({field}.strip(), int({second}) + {constant}))
+    return {local}""",
+        """
+{verb}_{noun}({noun}, attempts={tries})
+Try to send the {noun} several times and report whether it worked.
+{local} {noun} attempts
+    {local} = 0
+    while {local} < attempts:
+        if {noun}.send():
+            print("sent {noun} after", {local}, "tries")
+            return True
+        {local} += 1
+    return False""",
+        """
+{many}_by_{field}({many})
+Map each {field} to the list of {many} that have it.
+{local} {noun} {many}
+    {local} = {{}}
+    for {noun} in sorted({many}):
+        if {noun}.{second} {comparison} {constant}:
+            {local}.setdefault({noun}.{field}, []).append({noun})
+    return {local}""",
+        """
+describe_{noun}({noun})
+Return a short text with the {field} and the {second} of the {noun}.
+{local} {noun}
+    {local} = "{title} with {field} "
+    {local} += str({noun}.{field})
+    if {noun}.{second} {comparison} {constant}:
+        {local} += " and {second} " + str({noun}.{second})
+    return {local}""",
     )
-
-
-def _total(n: _Names) -> Function:
-    return Function(
-        f"{n.verb}_{n.field}",
-        f"def {n.verb}_{n.field}({n.many}):",
-        f"Add up the {n.field} of all {n.many} that have {with_article(n.second_field)}.",
-        f"    {n.local} = 0\n    for {n.noun} in {n.many}:\n"
-        f'        if {n.noun}["{n.second_field}"] is None:\n            continue\n'
-        f'        {n.local} += {n.noun}["{n.field}"] * {n.constant}\n    return {n.local}',
-        (n.local, n.noun, n.many),
-    )
-
-
-def _count(n: _Names) -> Function:
-    return Function(
-        f"count_by_{n.field}",
-        f"def count_by_{n.field}({n.many}):",
-        f"Count how many {n.many} share each {n.field}.",
-        f"    {n.local} = {{}}\n    for {n.noun} in {n.many}:\n        key = {n.noun}.{n.field}\n"
-        f"        {n.local}[key] = {n.local}.get(key, 0) + 1\n    return {n.local}",
-        (n.local, n.noun, "key"),
-    )
-
-
-def _largest(n: _Names) -> Function:
-    return Function(
-        f"find_{n.field}_{n.noun}",
-        f"def find_{n.field}_{n.noun}({n.many}):",
-        f"Return the {n.noun} with the largest {n.field}, or None if there are no {n.many}.",
-        f"    {n.local} = None\n    for {n.noun} in {n.many}:\n"
-        f"        if {n.local} is None or {n.noun}.{n.field} > {n.local}.{n.field}:\n"
-        f"            {n.local} = {n.noun}\n    return {n.local}",
-        (n.local, n.noun, n.many),
-    )
-
-
-def _average(n: _Names) -> Function:
-    return Function(
-        f"average_{n.field}",
-        f"def average_{n.field}({n.many}, default={n.constant}):",
-        f"Return the mean {n.field} of the {n.many}, or the default if there are none.",
-        f"    if not {n.many}:\n        return default\n"
-        f"    {n.local} = sum({n.noun}.{n.field} for {n.noun} in {n.many})\n"
-        f"    return {n.local} / len({n.many})",
-        (n.local, n.many, "default"),
-    )
-
-
-def _check(n: _Names) -> Function:
-    return Function(
-        f"check_{n.noun}",
-        f"def check_{n.noun}({n.noun}, minimum={n.constant}):",
-        f"Raise ValueError if the {n.field} of the {n.noun} is below the minimum.",
-        f"    {n.local} = {n.noun}.{n.field}\n    if {n.local} < minimum:\n"
-        f'        raise ValueError("{n.field} of the {n.noun} is too small")\n'
-        f'    print("{n.noun} is fine:", {n.local})\n    return {n.noun}',
-        (n.local, n.noun, "minimum"),
-    )
-
-
-def _parse(n: _Names) -> Function:
-    return Function(
-        f"parse_{n.many}",
-        f'def parse_{n.many}(text, separator=","):',
-        f"Split each line of the text into {n.field} and {n.second_field}.",
-        f"    {n.local} = []\n    for line in text.splitlines():\n"
-        f"        {n.field}, {n.second_field} = line.split(separator)\n"
-        f"        {n.local}.append(({n.field}.strip(), int({n.second_field}) + {n.constant}))\n"
-        f"    return {n.local}",
-        (n.local, n.field, "separator"),
-    )
-
-
-def _retry(n: _Names) -> Function:
-    return Function(
-        f"{n.verb}_{n.noun}",
-        f"def {n.verb}_{n.noun}({n.noun}, attempts={n.constant % 9 + 2}):",
-        f"Try to send the {n.noun} several times and report whether it worked.",
-        f"    {n.local} = 0\n    while {n.local} < attempts:\n        if {n.noun}.send():\n"
-        f'            print("sent {n.noun} after", {n.local}, "tries")\n            return True\n'
-        f"        {n.local} += 1\n    return False",
-        (n.local, n.noun, "attempts"),
-    )
-
-
-def _mapping(n: _Names) -> Function:
-    return Function(
-        f"{n.many}_by_{n.field}",
-        f"def {n.many}_by_{n.field}({n.many}):",
-        f"Map each {n.field} to the list of {n.many} that have it.",
-        f"    {n.local} = {{}}\n    for {n.noun} in sorted({n.many}):\n"
-        f"        if {n.noun}.{n.second_field} {n.comparison} {n.constant}:\n"
-        f"            {n.local}.setdefault({n.noun}.{n.field}, []).append({n.noun})\n"
-        f"    return {n.local}",
-        (n.local, n.noun, n.many),
-    )
-
-
-def _format(n: _Names) -> Function:
-    return Function(
-        f"describe_{n.noun}",
-        f"def describe_{n.noun}({n.noun}):",
-        f"Return a short text with the {n.field} and the {n.second_field} of the {n.noun}.",
-        f'    {n.local} = "{n.noun.capitalize()} with {n.field} "\n'
-        f"    {n.local} += str({n.noun}.{n.field})\n"
-        f"    if {n.noun}.{n.second_field} {n.comparison} {n.constant}:\n"
-        f'        {n.local} += " and {n.second_field} " + str({n.noun}.{n.second_field})\n'
-        f"    return {n.local}",
-        (n.local, n.noun),
-    )
-
-
-_PATTERNS: tuple[Callable[[_Names], Function], ...] = (
-    *(_filter, _total, _count, _largest, _average),
-    *(_check, _parse, _retry, _mapping, _format),
 )
+"""Head, summary, the names that could be renamed, and body, each to be filled with names."""
+
+
+def _function(rng: random.Random, noun: str | None) -> Function:
+    pattern = rng.choice(_PATTERNS)
+    names = _names(rng, noun)
+    head, summary, renamed, body = (part.format(**names) for part in pattern)
+    return Function(head.split("(")[0], f"def {head}:", summary, body, tuple(renamed.split()))
 
 
 def functions(rng: random.Random, n: int, *, noun: str | None = None) -> list[Function]:
     """`n` random Python functions with different names, all about `noun` if it is given."""
     found: dict[str, Function] = {}
     while len(found) < n:
-        function = rng.choice(_PATTERNS)(_Names.draw(rng, noun))
+        function = _function(rng, noun)
         found.setdefault(function.name, function)
     return list(found.values())
 
 
 def class_code(rng: random.Random, n_methods: int) -> str:
     """A random Python class with `n_methods` methods besides `__init__`."""
-    names = _Names.draw(rng)
+    noun = _names(rng)["noun"]
     fields = rng.sample(words.CODE_FIELDS, 3)
-    lines = [f"class {names.noun.capitalize()}{rng.choice(words.CODE_NOUNS).capitalize()}:"]
+    lines = [f"class {noun.capitalize()}{rng.choice(words.CODE_NOUNS).capitalize()}:"]
     lines += [f"    def __init__(self, {', '.join(fields)}):"]
     lines += [f"        self.{field} = {field}" for field in fields]
     for verb in rng.sample(words.CODE_VERBS, n_methods):
@@ -227,24 +190,30 @@ def class_code(rng: random.Random, n_methods: int) -> str:
     return "\n".join(lines)
 
 
+_JAVASCRIPT = (
+    """  const {local} = {many}.filter((x) => x.{field} > {constant});
+  return {local};""",
+    """  let {local} = 0;
+  for (const {noun} of {many}) {{
+    {local} += {noun}.{field};
+  }}
+  return {local};""",
+    """  if ({many}.length < {constant}) {{
+    console.log("not enough {many}");
+    return null;
+  }}
+  return {many}[0].{second};""",
+)
+
+
 def javascript(rng: random.Random, n: int) -> str:
     """`n` random JavaScript functions."""
     blocks = []
     for _ in range(n):
-        names = _Names.draw(rng)
-        function = f"{names.verb}{names.many.capitalize()}"
-        body = rng.choice(
-            (
-                f"  const {names.local} = {names.many}.filter((x) => x.{names.field} "
-                f"> {names.constant});\n  return {names.local};",
-                f"  let {names.local} = 0;\n  for (const {names.noun} of {names.many}) {{\n"
-                f"    {names.local} += {names.noun}.{names.field};\n  }}\n  return {names.local};",
-                f"  if ({names.many}.length < {names.constant}) {{\n"
-                f'    console.log("not enough {names.many}");\n    return null;\n  }}\n'
-                f"  return {names.many}[0].{names.second_field};",
-            )
-        )
-        blocks.append(f"function {function}({names.many}) {{\n{body}\n}}")
+        names = _names(rng)
+        body = rng.choice(_JAVASCRIPT).format(**names)
+        function = f"{names['verb']}{names['many'].capitalize()}"
+        blocks.append(f"function {function}({names['many']}) {{\n{body}\n}}")
     return "\n\n".join(blocks)
 
 

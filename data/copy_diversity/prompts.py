@@ -29,7 +29,10 @@ _MODULES = (
 )
 
 FAMILIES: dict[str, Family] = {
-    family.name: family for module in _MODULES for family in module.FAMILIES
+    family.name: family
+    for module in _MODULES
+    for family in vars(module).values()
+    if isinstance(family, Family)
 }
 """Every template family by name; at least 35 % of them are accidental-repetition negatives."""
 

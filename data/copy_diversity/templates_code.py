@@ -6,7 +6,7 @@ import random
 import re
 
 from . import vocabulary as words
-from .layout import Family, jittered, lay_out, scaled
+from .layout import copies, jittered, lay_out, scaled
 from .programs import class_code, functions, javascript, program
 
 
@@ -39,28 +39,29 @@ def _edit(rng: random.Random, code: str) -> str:
     return rng.choice(edits)
 
 
+@copies(
+    "{edit} Keep everything else the same and show the whole code.",
+    "Make this change to the code: {edit} Print the complete program again.",
+    "Please edit the code. {edit} Do not change any other line.",
+    "Rewrite the program with one small change. {edit}",
+    "Can you update this for me? {edit} Return the full code.",
+    "{edit} Give me the full updated code without explanation.",
+    "I need the same code again, but: {edit}",
+)
 def _code_edit(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     code, language = _code(rng, difficulty)
     edits = dict.fromkeys(_edit(rng, code) for _ in range(scaled(difficulty, 1, 3)))
     return [lay_out(rng, wording.format(edit=" ".join(edits)), code, kind="code", fence=language)]
 
 
-CODE_EDIT = Family(
-    "code_edit",
-    True,
-    (
-        "{edit} Keep everything else the same and show the whole code.",
-        "Make this change to the code: {edit} Print the complete program again.",
-        "Please edit the code. {edit} Do not change any other line.",
-        "Rewrite the program with one small change. {edit}",
-        "Can you update this for me? {edit} Return the full code.",
-        "{edit} Give me the full updated code without explanation.",
-        "I need the same code again, but: {edit}",
-    ),
-    _code_edit,
+@copies(
+    "Rename `{old}` to `{new}` everywhere and show the whole code.",
+    "Change the name `{old}` to `{new}`. Keep the rest of the code the same.",
+    "Refactor: `{old}` should be called `{new}`. Print the full code.",
+    "Please replace every `{old}` with `{new}` in this code.",
+    "The name `{old}` is not clear. Use `{new}` instead and write the code again.",
+    "Write this code again with `{new}` instead of `{old}`.",
 )
-
-
 def _code_rename(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     chosen = functions(rng, jittered(rng, difficulty, 1, 5))
     code = "\n\n".join(function.code() for function in chosen)
@@ -71,21 +72,14 @@ def _code_rename(rng: random.Random, difficulty: float, wording: str) -> list[st
     return [lay_out(rng, instruction, code, kind="code", fence="python")]
 
 
-CODE_RENAME = Family(
-    "code_rename",
-    True,
-    (
-        "Rename `{old}` to `{new}` everywhere and show the whole code.",
-        "Change the name `{old}` to `{new}`. Keep the rest of the code the same.",
-        "Refactor: `{old}` should be called `{new}`. Print the full code.",
-        "Please replace every `{old}` with `{new}` in this code.",
-        "The name `{old}` is not clear. Use `{new}` instead and write the code again.",
-        "Write this code again with `{new}` instead of `{old}`.",
-    ),
-    _code_rename,
+@copies(
+    "Add {what}. Keep the code the same.",
+    "Please add {what} and show the complete code.",
+    "Take this code and add {what}.",
+    "Document this code: add {what}, but do not change how it works.",
+    "Rewrite the code below. The only change: add {what}.",
+    "Return the same code, and add {what}.",
 )
-
-
 def _code_annotate(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     chosen = functions(rng, jittered(rng, difficulty, 1, 5))
     what = rng.choice(
@@ -101,44 +95,31 @@ def _code_annotate(rng: random.Random, difficulty: float, wording: str) -> list[
     return [lay_out(rng, wording.format(what=what), code, kind="code", fence="python")]
 
 
-CODE_ANNOTATE = Family(
-    "code_annotate",
-    True,
-    (
-        "Add {what}. Keep the code the same.",
-        "Please add {what} and show the complete code.",
-        "Take this code and add {what}.",
-        "Document this code: add {what}, but do not change how it works.",
-        "Rewrite the code below. The only change: add {what}.",
-        "Return the same code, and add {what}.",
-    ),
-    _code_annotate,
+@copies(
+    "Complete the function `{name}`.",
+    "Finish the last function and show the whole program.",
+    "Write the missing body of `{name}`. Repeat the signature and the docstring.",
+    "Implement `{name}` as its docstring says.",
+    "The function `{name}` has no body yet. Write the full function.",
+    "Fill in the code for `{name}` and print the complete code.",
 )
-
-
 def _code_complete(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     *given, target = functions(rng, jittered(rng, difficulty, 1, 5))
     code = "\n\n".join([*(function.code() for function in given), target.stub()])
     return [lay_out(rng, wording.format(name=target.name), code, kind="code", fence="python")]
 
 
-CODE_COMPLETE = Family(
-    "code_complete",
-    True,
-    (
-        "Complete the function `{name}`.",
-        "Finish the last function and show the whole program.",
-        "Write the missing body of `{name}`. Repeat the signature and the docstring.",
-        "Implement `{name}` as its docstring says.",
-        "The function `{name}` has no body yet. Write the full function.",
-        "Fill in the code for `{name}` and print the complete code.",
-    ),
-    _code_complete,
-)
-
 _OPERATORS = {" > ": " < ", " < ": " > ", " += ": " = ", " is None": " is not None"}
 
 
+@copies(
+    "There is a bug in this code. {hint} Fix it and show the whole code.",
+    "{hint} Please correct the code and print all of it.",
+    "Find and fix the mistake. {hint}",
+    "Correct this program. {hint} Do not change the other lines.",
+    "My code does not work. {hint} Write the corrected version.",
+    "{hint} Give me the complete corrected code first, then one sentence about the bug.",
+)
 def _code_bug_fix(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     chosen = functions(rng, jittered(rng, difficulty, 1, 5))
     target = rng.choice(chosen)
@@ -155,20 +136,3 @@ def _code_bug_fix(rng: random.Random, difficulty: float, wording: str) -> list[s
     if rng.random() < 0.3 + 0.5 * difficulty:
         hint = f"`{target.name}` gives a wrong answer for {rng.randint(3, 99)} elements."
     return [lay_out(rng, wording.format(hint=hint), code, kind="code", fence="python")]
-
-
-CODE_BUG_FIX = Family(
-    "code_bug_fix",
-    True,
-    (
-        "There is a bug in this code. {hint} Fix it and show the whole code.",
-        "{hint} Please correct the code and print all of it.",
-        "Find and fix the mistake. {hint}",
-        "Correct this program. {hint} Do not change the other lines.",
-        "My code does not work. {hint} Write the corrected version.",
-        "{hint} Give me the complete corrected code first, then one sentence about the bug.",
-    ),
-    _code_bug_fix,
-)
-
-FAMILIES = (CODE_EDIT, CODE_RENAME, CODE_ANNOTATE, CODE_COMPLETE, CODE_BUG_FIX)

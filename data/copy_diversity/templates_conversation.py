@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from . import vocabulary as words
-from .layout import Family, jittered, lay_out, scaled
+from .layout import copies, jittered, lay_out, scaled
 from .passages import Scene, email, full_name, passage
 
 
@@ -50,26 +50,20 @@ def _revision(rng: random.Random) -> str:
     )
 
 
+@copies(
+    "Write {n} sentences about {topic}.",
+    "Tell me something about {topic} in {n} sentences.",
+    "Please write a short text about {topic}.",
+    "Write a paragraph on {topic}.",
+    "Can you write an email about {topic}?",
+    "I need a short text on {topic}, about {n} lines.",
+)
 def _rewrite_answer(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     facts = " ".join(Scene.draw(rng).sentences(rng, scaled(difficulty, 1, 9)))
     opening = wording.format(topic=_topic(rng), n=rng.randint(4, 7))
     turns = [f"{opening} {rng.choice(('Use this:', 'Some facts:', 'It should say:'))} {facts}"]
     return turns + [_revision(rng) for _ in range(scaled(difficulty, 1, 2))]
 
-
-REWRITE_ANSWER = Family(
-    "rewrite_answer",
-    True,
-    (
-        "Write {n} sentences about {topic}.",
-        "Tell me something about {topic} in {n} sentences.",
-        "Please write a short text about {topic}.",
-        "Write a paragraph on {topic}.",
-        "Can you write an email about {topic}?",
-        "I need a short text on {topic}, about {n} lines.",
-    ),
-    _rewrite_answer,
-)
 
 _CORRECTIONS = (
     "No, that is wrong: {old} must be {new}. Write the whole text again.",
@@ -80,6 +74,14 @@ _CORRECTIONS = (
 )
 
 
+@copies(
+    "Replace {old} with {new} in this text.",
+    "Please write this again with {new} instead of {old}.",
+    "Change {old} to {new}. Show the full text.",
+    "Here is my draft. {old} should be {new}. Print the new draft.",
+    "Correct the draft: not {old}, but {new}.",
+    "Edit this text so that it says {new} where it says {old}.",
+)
 def _multi_turn_correction(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     scene = Scene.draw(rng)
     text = " ".join(scene.sentences(rng, max(jittered(rng, difficulty, 3, 15), 2)))
@@ -102,21 +104,14 @@ def _multi_turn_correction(rng: random.Random, difficulty: float, wording: str) 
     return [first, *(rng.choice(_CORRECTIONS).format(**change) for change in changes[1:])]
 
 
-MULTI_TURN_CORRECTION = Family(
-    "multi_turn_correction",
-    True,
-    (
-        "Replace {old} with {new} in this text.",
-        "Please write this again with {new} instead of {old}.",
-        "Change {old} to {new}. Show the full text.",
-        "Here is my draft. {old} should be {new}. Print the new draft.",
-        "Correct the draft: not {old}, but {new}.",
-        "Edit this text so that it says {new} where it says {old}.",
-    ),
-    _multi_turn_correction,
+@copies(
+    "Quote each message and write a short reply under it.",
+    "Write the conversation again and add one more message at the end.",
+    "Answer the last message as {second}. Put the earlier messages below your answer.",
+    "Copy the whole conversation, but call the first speaker A and the second speaker B.",
+    "Write a reply for {first} that quotes the last two messages.",
+    "Repeat the thread from oldest to newest without any change.",
 )
-
-
 def _quoted_thread(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     first, second = full_name(rng), full_name(rng)
     scene = Scene.draw(rng)
@@ -135,21 +130,14 @@ def _quoted_thread(rng: random.Random, difficulty: float, wording: str) -> list[
     return [lay_out(rng, instruction, "\n".join(lines), kind="conversation")]
 
 
-QUOTED_THREAD = Family(
-    "quoted_thread",
-    True,
-    (
-        "Quote each message and write a short reply under it.",
-        "Write the conversation again and add one more message at the end.",
-        "Answer the last message as {second}. Put the earlier messages below your answer.",
-        "Copy the whole conversation, but call the first speaker A and the second speaker B.",
-        "Write a reply for {first} that quotes the last two messages.",
-        "Repeat the thread from oldest to newest without any change.",
-    ),
-    _quoted_thread,
+@copies(
+    'What does the text say after "{clue}"? Quote the sentence.',
+    'Find the sentence that begins with "{clue}" and copy it.',
+    'Complete this sentence from the text: "{clue}"',
+    'How does the sentence with "{clue}" go on? Answer with the full sentence.',
+    'Look for "{clue}" and quote everything from there to the end.',
+    'Which sentence contains "{clue}"? Write that sentence and the next one.',
 )
-
-
 def _question_quote(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     text = passage(rng, max(jittered(rng, difficulty, 3, 18), 3))
     asked = rng.choice([part for part in text.replace("\n", " ").split(". ") if len(part) > 20])
@@ -167,20 +155,3 @@ def _question_quote(rng: random.Random, difficulty: float, wording: str) -> list
             )
         )
     return turns
-
-
-QUESTION_QUOTE = Family(
-    "question_quote",
-    True,
-    (
-        'What does the text say after "{clue}"? Quote the sentence.',
-        'Find the sentence that begins with "{clue}" and copy it.',
-        'Complete this sentence from the text: "{clue}"',
-        'How does the sentence with "{clue}" go on? Answer with the full sentence.',
-        'Look for "{clue}" and quote everything from there to the end.',
-        'Which sentence contains "{clue}"? Write that sentence and the next one.',
-    ),
-    _question_quote,
-)
-
-FAMILIES = (REWRITE_ANSWER, MULTI_TURN_CORRECTION, QUOTED_THREAD, QUESTION_QUOTE)

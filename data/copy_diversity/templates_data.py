@@ -5,11 +5,20 @@ from __future__ import annotations
 import random
 
 from . import vocabulary as words
-from .layout import Family, jittered, lay_out, scaled
+from .layout import copies, jittered, lay_out, scaled
 from .passages import Scene, date, email, full_name
 from .records import NOTATIONS, config, log_lines, table
 
 
+@copies(
+    "Convert this {before} to a {after}.",
+    "Rewrite the data as {after}. Keep all values.",
+    "Turn the following {before} into a {after}.",
+    "Please give me the same data as a {after}.",
+    "I have a {before} and I need a {after} with the same content.",
+    "Change the format from {before} to {after}. Do not change any value.",
+    "Write every entry again, now as {after}.",
+)
 def _table_convert(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     n_rows = max(jittered(rng, difficulty, 3, 10), 2)
     rows = table(rng, n_rows, scaled(difficulty, 2, 4))
@@ -20,22 +29,14 @@ def _table_convert(rng: random.Random, difficulty: float, wording: str) -> list[
     return [lay_out(rng, instruction, NOTATIONS[before](rows), kind="data")]
 
 
-TABLE_CONVERT = Family(
-    "table_convert",
-    True,
-    (
-        "Convert this {before} to a {after}.",
-        "Rewrite the data as {after}. Keep all values.",
-        "Turn the following {before} into a {after}.",
-        "Please give me the same data as a {after}.",
-        "I have a {before} and I need a {after} with the same content.",
-        "Change the format from {before} to {after}. Do not change any value.",
-        "Write every entry again, now as {after}.",
-    ),
-    _table_convert,
+@copies(
+    "Fill in this form with the facts from the notes.",
+    "Use the notes to complete the form.",
+    "Complete every field of the form. Copy the values exactly.",
+    "Please fill out the form below using only the text.",
+    "Read the notes and write the filled form.",
+    "Write the form again with the right value in each field.",
 )
-
-
 def _form_filling(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     person = full_name(rng)
     facts = {
@@ -65,21 +66,15 @@ def _form_filling(rng: random.Random, difficulty: float, wording: str) -> list[s
     return [lay_out(rng, f"{wording}\n\n{form}", " ".join(sentences), kind="notes")]
 
 
-FORM_FILLING = Family(
-    "form_filling",
-    True,
-    (
-        "Fill in this form with the facts from the notes.",
-        "Use the notes to complete the form.",
-        "Complete every field of the form. Copy the values exactly.",
-        "Please fill out the form below using only the text.",
-        "Read the notes and write the filled form.",
-        "Write the form again with the right value in each field.",
-    ),
-    _form_filling,
+@copies(
+    "List all {level} lines of this log.",
+    "Copy every line with {level} exactly as it is.",
+    "Which lines are {level} lines? Write them out, then say what went wrong.",
+    "Show me only the {level} entries from the log.",
+    "Quote each {level} line and explain it in one short sentence.",
+    "Go through the log and repeat the {level} lines in order.",
+    "Remove every line that is not {level} and print the rest.",
 )
-
-
 def _log_triage(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     lines = log_lines(rng, max(jittered(rng, difficulty, 4, 12), 3))
     levels = [level for level in ("ERROR", "WARN") if any(level in line for line in lines)]
@@ -87,22 +82,14 @@ def _log_triage(rng: random.Random, difficulty: float, wording: str) -> list[str
     return [lay_out(rng, instruction, "\n".join(lines), kind="log")]
 
 
-LOG_TRIAGE = Family(
-    "log_triage",
-    True,
-    (
-        "List all {level} lines of this log.",
-        "Copy every line with {level} exactly as it is.",
-        "Which lines are {level} lines? Write them out, then say what went wrong.",
-        "Show me only the {level} entries from the log.",
-        "Quote each {level} line and explain it in one short sentence.",
-        "Go through the log and repeat the {level} lines in order.",
-        "Remove every line that is not {level} and print the rest.",
-    ),
-    _log_triage,
+@copies(
+    "In this configuration, {edit}. Print the whole file.",
+    "Please {edit} and keep all other settings.",
+    "Update the config file: {edit}. Show the complete file.",
+    "I want to {edit}. Write the new configuration.",
+    "Edit the settings below: {edit}. Nothing else may change.",
+    "Return the same file, but {edit}.",
 )
-
-
 def _config_edit(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     text, settings = config(rng, jittered(rng, difficulty, 5, 24))
     chosen = rng.sample(list(settings), min(scaled(difficulty, 1, 3), len(settings)))
@@ -111,20 +98,6 @@ def _config_edit(rng: random.Random, difficulty: float, wording: str) -> list[st
         edits[-1] = f"remove the setting {chosen[-1]}"
     return [lay_out(rng, wording.format(edit=" and ".join(edits)), text, kind="config")]
 
-
-CONFIG_EDIT = Family(
-    "config_edit",
-    True,
-    (
-        "In this configuration, {edit}. Print the whole file.",
-        "Please {edit} and keep all other settings.",
-        "Update the config file: {edit}. Show the complete file.",
-        "I want to {edit}. Write the new configuration.",
-        "Edit the settings below: {edit}. Nothing else may change.",
-        "Return the same file, but {edit}.",
-    ),
-    _config_edit,
-)
 
 _LIST_TASKS = (
     "Sort the list from A to Z.",
@@ -138,6 +111,14 @@ _LIST_TASKS = (
 )
 
 
+@copies(
+    "{task}",
+    "{task} Keep every entry as it is.",
+    "Here is a list. {task}",
+    "Please help me with this list. {task}",
+    "{task} Write the whole list, nothing else.",
+    "Work on the list. {task} Do not shorten the entries.",
+)
 def _list_edit(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     n_items = max(jittered(rng, difficulty, 6, 32), 4)
     kind = rng.randrange(4)
@@ -152,20 +133,3 @@ def _list_edit(rng: random.Random, difficulty: float, wording: str) -> list[str]
     ]
     task = rng.choice(_LIST_TASKS).format(extra=full_name(rng), drop=rng.choice(items))
     return [lay_out(rng, wording.format(task=task), "\n".join(items), kind="list")]
-
-
-LIST_EDIT = Family(
-    "list_edit",
-    True,
-    (
-        "{task}",
-        "{task} Keep every entry as it is.",
-        "Here is a list. {task}",
-        "Please help me with this list. {task}",
-        "{task} Write the whole list, nothing else.",
-        "Work on the list. {task} Do not shorten the entries.",
-    ),
-    _list_edit,
-)
-
-FAMILIES = (TABLE_CONVERT, FORM_FILLING, LOG_TRIAGE, CONFIG_EDIT, LIST_EDIT)

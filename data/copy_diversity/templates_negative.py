@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 
 from . import vocabulary as words
-from .layout import Family, scaled
+from .layout import repeats, scaled
 from .passages import Scene, with_articles
 
 _PREMISES = (
@@ -44,6 +44,14 @@ def _pair(rng: random.Random, scene: Scene) -> str:
     return scene.fill(rng, f"a {first} called {one} and a {second} from {{city}} called {two}")
 
 
+@repeats(
+    "Write a {genre} about {pair}.",
+    "Invent a {genre} of {n} sentences with {pair}.",
+    "Make up a {genre}. The main people are {pair}.",
+    "Please tell me a {genre} in which {pair} meet.",
+    "I would like to read a {genre} about {pair}. Use their names often.",
+    "Write the beginning of a {genre} about {pair}.",
+)
 def _recurring_story(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     scene = Scene.draw(rng)
     request = wording.format(
@@ -56,20 +64,6 @@ def _recurring_story(rng: random.Random, difficulty: float, wording: str) -> lis
         )
     ]
 
-
-RECURRING_STORY = Family(
-    "recurring_story",
-    False,
-    (
-        "Write a {genre} about {pair}.",
-        "Invent a {genre} of {n} sentences with {pair}.",
-        "Make up a {genre}. The main people are {pair}.",
-        "Please tell me a {genre} in which {pair} meet.",
-        "I would like to read a {genre} about {pair}. Use their names often.",
-        "Write the beginning of a {genre} about {pair}.",
-    ),
-    _recurring_story,
-)
 
 _OPENINGS = (
     "My {thing} is",
@@ -86,26 +80,20 @@ _OPENINGS = (
 )
 
 
+@repeats(
+    "Write {n} different sentences that begin with {opening}.",
+    "Each line must start with {opening}, but end in a new way. Write {n} lines.",
+    "Give me {n} endings for a sentence that starts with {opening}.",
+    "Write a poem of {n} lines. Every line begins with {opening}.",
+    "Begin {n} sentences with {opening}. No two may say the same.",
+    "Invent {n} funny sentences starting with {opening}.",
+)
 def _near_duplicates(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     scene = Scene.draw(rng)
     openings = rng.sample(_OPENINGS, scaled(difficulty, 1, 2))
     quoted = " or ".join(f'"{scene.fill(rng, opening)}"' for opening in openings)
     return [with_articles(wording.format(opening=quoted, n=rng.randint(5, 12)))]
 
-
-NEAR_DUPLICATES = Family(
-    "near_duplicates",
-    False,
-    (
-        "Write {n} different sentences that begin with {opening}.",
-        "Each line must start with {opening}, but end in a new way. Write {n} lines.",
-        "Give me {n} endings for a sentence that starts with {opening}.",
-        "Write a poem of {n} lines. Every line begins with {opening}.",
-        "Begin {n} sentences with {opening}. No two may say the same.",
-        "Invent {n} funny sentences starting with {opening}.",
-    ),
-    _near_duplicates,
-)
 
 _KINDS = (
     (words.CITIES, "cities"),
@@ -118,6 +106,14 @@ _KINDS = (
 )
 
 
+@repeats(
+    "Write one sentence with a fact about each of these {kind}: {items}.",
+    "What are these {kind} known for: {items}? One line each.",
+    "Describe the following {kind} in full sentences: {items}.",
+    "Tell me something new about {items}. Begin each sentence with the name.",
+    "Name one good and one bad thing about each of these {kind}: {items}.",
+    "Which of these {kind} is the most useful: {items}? Discuss each one.",
+)
 def _similar_facts(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     pool, kind = rng.choice(_KINDS)
     items = rng.sample(pool, scaled(difficulty, 3, 14))
@@ -126,21 +122,14 @@ def _similar_facts(rng: random.Random, difficulty: float, wording: str) -> list[
     return [with_articles(f"{request} {reader}" if rng.random() < difficulty else request)]
 
 
-SIMILAR_FACTS = Family(
-    "similar_facts",
-    False,
-    (
-        "Write one sentence with a fact about each of these {kind}: {items}.",
-        "What are these {kind} known for: {items}? One line each.",
-        "Describe the following {kind} in full sentences: {items}.",
-        "Tell me something new about {items}. Begin each sentence with the name.",
-        "Name one good and one bad thing about each of these {kind}: {items}.",
-        "Which of these {kind} is the most useful: {items}? Discuss each one.",
-    ),
-    _similar_facts,
+@repeats(
+    "Write two short emails from {person} to {other}: one about {first}, one about {second}.",
+    "{person} writes to {other} about {first}. Write the letter and the answer of {other}.",
+    "Write an email to {other} about {first}, then a very different one about {second}.",
+    "Draft three short messages from {person}: about {first}, about {second}, about {third}.",
+    "Help {person} to complain about {first} and to say thanks for {second} in one letter.",
+    "Write a polite letter from {person} about {first}. Then write an angry one.",
 )
-
-
 def _two_letters(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     scene = Scene.draw(rng)
     reasons = (
@@ -158,21 +147,15 @@ def _two_letters(rng: random.Random, difficulty: float, wording: str) -> list[st
     return [with_articles(f"{request} {_premises(rng, scene, scaled(difficulty, 0, 2))}".strip())]
 
 
-TWO_LETTERS = Family(
-    "two_letters",
-    False,
-    (
-        "Write two short emails from {person} to {other}: one about {first}, one about {second}.",
-        "{person} writes to {other} about {first}. Write the letter and the answer of {other}.",
-        "Write an email to {other} about {first}, then a very different one about {second}.",
-        "Draft three short messages from {person}: about {first}, about {second}, about {third}.",
-        "Help {person} to complain about {first} and to say thanks for {second} in one letter.",
-        "Write a polite letter from {person} about {first}. Then write an angry one.",
-    ),
-    _two_letters,
+@repeats(
+    "Explain {subject} in simple words.",
+    "How does {subject} work? Answer in {n} steps.",
+    "What is the difference between {subject} and {other}?",
+    "Write {n} questions about {subject} with short answers.",
+    "Why is {subject} important? Give {n} reasons.",
+    "Describe {subject} twice: first simply, then in detail.",
+    "What do {subject} and {other} have in common?",
 )
-
-
 def _explain_concept(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     subject, other = rng.sample(words.SUBJECTS, 2)
     wishes = [
@@ -191,22 +174,14 @@ def _explain_concept(rng: random.Random, difficulty: float, wording: str) -> lis
     return [with_articles(f"{chosen} {request}" if rng.random() < 0.4 else f"{request} {chosen}")]
 
 
-EXPLAIN_CONCEPT = Family(
-    "explain_concept",
-    False,
-    (
-        "Explain {subject} in simple words.",
-        "How does {subject} work? Answer in {n} steps.",
-        "What is the difference between {subject} and {other}?",
-        "Write {n} questions about {subject} with short answers.",
-        "Why is {subject} important? Give {n} reasons.",
-        "Describe {subject} twice: first simply, then in detail.",
-        "What do {subject} and {other} have in common?",
-    ),
-    _explain_concept,
+@repeats(
+    "Compare {first} and {second}. What would you say to {pair}?",
+    "Which is better, {first} or {second}? Give reasons for both.",
+    "Why could {pair} argue about {first} and {second}? Who is right?",
+    "What are the strong and weak points of {first} and of {second}?",
+    "List four differences between {first} and {second} that matter to {pair}.",
+    "Argue for {first}. Then argue for {second}. Then decide.",
 )
-
-
 def _compare_two(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     pool, _ = rng.choice(_KINDS)
     first, second = rng.sample(pool, 2)
@@ -216,21 +191,14 @@ def _compare_two(rng: random.Random, difficulty: float, wording: str) -> list[st
     return [with_articles(request + reader * (rng.random() < 0.3 + difficulty))]
 
 
-COMPARE_TWO = Family(
-    "compare_two",
-    False,
-    (
-        "Compare {first} and {second}. What would you say to {pair}?",
-        "Which is better, {first} or {second}? Give reasons for both.",
-        "Why could {pair} argue about {first} and {second}? Who is right?",
-        "What are the strong and weak points of {first} and of {second}?",
-        "List four differences between {first} and {second} that matter to {pair}.",
-        "Argue for {first}. Then argue for {second}. Then decide.",
-    ),
-    _compare_two,
+@repeats(
+    "Write a dialogue of {n} lines between {pair}.",
+    "What would {pair} say about a {thing}? Write it with the name before each line.",
+    "Write a scene for the theater with {pair}. Then {first} comes in.",
+    "Write an interview with {n} questions. It is between {pair}.",
+    "Write a phone call between {pair}. They do not agree about the {thing}.",
+    "Make up a funny conversation between {pair}.",
 )
-
-
 def _scene_dialogue(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     scene = Scene.draw(rng)
     pair = _pair(rng, scene)
@@ -239,21 +207,14 @@ def _scene_dialogue(rng: random.Random, difficulty: float, wording: str) -> list
     return [with_articles(f"{request} {_premises(rng, scene, scaled(difficulty, 0, 3))}".strip())]
 
 
-SCENE_DIALOGUE = Family(
-    "scene_dialogue",
-    False,
-    (
-        "Write a dialogue of {n} lines between {pair}.",
-        "What would {pair} say about a {thing}? Write it with the name before each line.",
-        "Write a scene for the theater with {pair}. Then {first} comes in.",
-        "Write an interview with {n} questions. It is between {pair}.",
-        "Write a phone call between {pair}. They do not agree about the {thing}.",
-        "Make up a funny conversation between {pair}.",
-    ),
-    _scene_dialogue,
+@repeats(
+    "How can {person} {task}? Give {n} steps.",
+    "Explain step by step how to {task}. {person} has never done it.",
+    "Write {n} tips for {person}, who wants to {task}.",
+    "What does {person} need in order to {task}? Make a list with reasons.",
+    "Give {person} clear instructions: how to {task}.",
+    "{person} wants to {task} and has {n} days. Write a plan, day by day.",
 )
-
-
 def _how_to(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     thing, color = rng.choice(words.THINGS), rng.choice(words.COLORS)
     task = rng.choice(
@@ -277,23 +238,3 @@ def _how_to(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     person = rng.choice(words.FIRST_NAMES)
     request = wording.format(task=task, n=rng.randint(5, 10), person=person)
     return [with_articles(" ".join([request, *rng.sample(limits, scaled(difficulty, 0, 3))]))]
-
-
-HOW_TO = Family(
-    "how_to",
-    False,
-    (
-        "How can {person} {task}? Give {n} steps.",
-        "Explain step by step how to {task}. {person} has never done it.",
-        "Write {n} tips for {person}, who wants to {task}.",
-        "What does {person} need in order to {task}? Make a list with reasons.",
-        "Give {person} clear instructions: how to {task}.",
-        "{person} wants to {task} and has {n} days. Write a plan, day by day.",
-    ),
-    _how_to,
-)
-
-FAMILIES = (
-    *(RECURRING_STORY, NEAR_DUPLICATES, SIMILAR_FACTS, TWO_LETTERS, EXPLAIN_CONCEPT),
-    *(COMPARE_TWO, SCENE_DIALOGUE, HOW_TO),
-)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 
 from . import vocabulary as words
-from .layout import Family, scaled
+from .layout import repeats, scaled
 from .passages import full_name, with_articles
 from .programs import plural, with_article
 
@@ -28,6 +28,14 @@ def _equation(rng: random.Random, x: str, y: str) -> str:
     )
 
 
+@repeats(
+    "Solve {equations} for {x}. Show every step.",
+    "Find {x} step by step and explain each step: {equations}.",
+    "Isolate {x} in {equations} and explain what you did.",
+    "Put {x} = {k} into {equations}, simplify, and say if it can be true.",
+    "Show how to get {x} from {equations}.",
+    "Work through this algebra: {equations}. What is {x}?",
+)
 def _derivation(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     x, y = rng.sample("abhkmnpqrstuvwxyz", 2)
     name = full_name(rng)
@@ -45,21 +53,14 @@ def _derivation(rng: random.Random, difficulty: float, wording: str) -> list[str
     return [" ".join([request, *rng.sample(meanings, scaled(difficulty, 0, 4))])]
 
 
-DERIVATION = Family(
-    "derivation",
-    False,
-    (
-        "Solve {equations} for {x}. Show every step.",
-        "Find {x} step by step and explain each step: {equations}.",
-        "Isolate {x} in {equations} and explain what you did.",
-        "Put {x} = {k} into {equations}, simplify, and say if it can be true.",
-        "Show how to get {x} from {equations}.",
-        "Work through this algebra: {equations}. What is {x}?",
-    ),
-    _derivation,
+@repeats(
+    "Write {task}.",
+    "Please list {task}. One line each.",
+    "I need {task}.",
+    "Work out {task} and show each calculation.",
+    "Make a list of {task}.",
+    "Can you write {task}, with the calculation on each line?",
 )
-
-
 def _arithmetic_pattern(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     n, k, start = rng.randint(3, 49), rng.randint(2, 19), rng.randint(1, 80)
     rows = rng.randint(8, 14)
@@ -85,21 +86,14 @@ def _arithmetic_pattern(rng: random.Random, difficulty: float, wording: str) -> 
     return [with_articles(" ".join([wording.format(task=task), *chosen]))]
 
 
-ARITHMETIC_PATTERN = Family(
-    "arithmetic_pattern",
-    False,
-    (
-        "Write {task}.",
-        "Please list {task}. One line each.",
-        "I need {task}.",
-        "Work out {task} and show each calculation.",
-        "Make a list of {task}.",
-        "Can you write {task}, with the calculation on each line?",
-    ),
-    _arithmetic_pattern,
+@repeats(
+    "Calculate {tasks}. Explain every step to {about}.",
+    "{about} wants to know: what is {tasks}? Show how you get the result.",
+    "Compute {tasks}. Write one line for each step. This is for {about}.",
+    "How do you work out {tasks}? Teach it to {about}.",
+    "Find {tasks}. Check the result in a second way, so that {about} believes it.",
+    "Solve {tasks} slowly, with a reason for each step, for {about}.",
 )
-
-
 def _calculation(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     a, b, c, d = (rng.randint(3, 98) for _ in range(4))
     unit = rng.choice(words.PLURALS)
@@ -118,21 +112,14 @@ def _calculation(rng: random.Random, difficulty: float, wording: str) -> list[st
     return [with_articles(wording.format(tasks=", then ".join(chosen), about=about))]
 
 
-CALCULATION = Family(
-    "calculation",
-    False,
-    (
-        "Calculate {tasks}. Explain every step to {about}.",
-        "{about} wants to know: what is {tasks}? Show how you get the result.",
-        "Compute {tasks}. Write one line for each step. This is for {about}.",
-        "How do you work out {tasks}? Teach it to {about}.",
-        "Find {tasks}. Check the result in a second way, so that {about} believes it.",
-        "Solve {tasks} slowly, with a reason for each step, for {about}.",
-    ),
-    _calculation,
+@repeats(
+    "Write {language} code that {goals}.",
+    "I need a {language} program that {goals}.",
+    "Write a {language} class that {goals}.",
+    "How would you write {language} code that {goals}?",
+    "Please write and explain {language} code that {goals}.",
+    "Create a small {language} module. It {goals}.",
 )
-
-
 def _code_from_spec(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     noun = rng.choice(words.CODE_NOUNS)
     many, verb = plural(noun), rng.choice(words.CODE_VERBS)
@@ -159,20 +146,3 @@ def _code_from_spec(rng: random.Random, difficulty: float, wording: str) -> list
         f"There are at most {rng.randint(10, 900)} {many}.",
     ]
     return [" ".join([request, *rng.sample(notes, scaled(difficulty, 1, 4))])]
-
-
-CODE_FROM_SPEC = Family(
-    "code_from_spec",
-    False,
-    (
-        "Write {language} code that {goals}.",
-        "I need a {language} program that {goals}.",
-        "Write a {language} class that {goals}.",
-        "How would you write {language} code that {goals}?",
-        "Please write and explain {language} code that {goals}.",
-        "Create a small {language} module. It {goals}.",
-    ),
-    _code_from_spec,
-)
-
-FAMILIES = (DERIVATION, ARITHMETIC_PATTERN, CALCULATION, CODE_FROM_SPEC)

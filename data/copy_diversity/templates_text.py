@@ -6,10 +6,19 @@ import random
 import re
 
 from . import vocabulary as words
-from .layout import Family, jittered, lay_out, scaled
+from .layout import copies, jittered, lay_out, scaled
 from .passages import Scene, full_name, passage
 
 
+@copies(
+    "Repeat {part} word for word.",
+    "Copy {part} exactly.",
+    "Write out {part} again without any change.",
+    "Please quote {part} in full.",
+    "Say {part} back to me exactly as it is written.",
+    "Print {part}. Do not add or remove a word.",
+    "First repeat {part} exactly. Then write one sentence about it.",
+)
 def _quote_verbatim(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     n_sentences = max(jittered(rng, difficulty, 3, 17), 2)
     sentences = Scene.draw(rng).sentences(rng, n_sentences)
@@ -24,22 +33,14 @@ def _quote_verbatim(rng: random.Random, difficulty: float, wording: str) -> list
     return [lay_out(rng, wording.format(part=part), " ".join(sentences))]
 
 
-QUOTE_VERBATIM = Family(
-    "quote_verbatim",
-    True,
-    (
-        "Repeat {part} word for word.",
-        "Copy {part} exactly.",
-        "Write out {part} again without any change.",
-        "Please quote {part} in full.",
-        "Say {part} back to me exactly as it is written.",
-        "Print {part}. Do not add or remove a word.",
-        "First repeat {part} exactly. Then write one sentence about it.",
-    ),
-    _quote_verbatim,
+@copies(
+    "{edit} Write the whole text again.",
+    "Edit the text: {edit} Keep everything else.",
+    "Please make this change and print the full text. {edit}",
+    "I want the same text with a small change. {edit}",
+    "{edit} All other words must stay the same.",
+    "Return the corrected text. The correction: {edit}",
 )
-
-
 def _passage_edit(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     text = passage(rng, max(jittered(rng, difficulty, 3, 18), 2))
     capitalised = set(re.findall(r"(?<=[a-z,] )[A-Z]\w{3,}", text))
@@ -56,21 +57,6 @@ def _passage_edit(rng: random.Random, difficulty: float, wording: str) -> list[s
     return [lay_out(rng, wording.format(edit=" ".join(edits)), text)]
 
 
-PASSAGE_EDIT = Family(
-    "passage_edit",
-    True,
-    (
-        "{edit} Write the whole text again.",
-        "Edit the text: {edit} Keep everything else.",
-        "Please make this change and print the full text. {edit}",
-        "I want the same text with a small change. {edit}",
-        "{edit} All other words must stay the same.",
-        "Return the corrected text. The correction: {edit}",
-    ),
-    _passage_edit,
-)
-
-
 def _misspell(rng: random.Random, word: str) -> str:
     place = rng.randrange(1, len(word) - 2)
     kind = rng.randrange(3)
@@ -81,6 +67,14 @@ def _misspell(rng: random.Random, word: str) -> str:
     return word[: place + 1] + word[place:]
 
 
+@copies(
+    "Correct the spelling mistakes. Keep everything else the same.",
+    "Fix the typos in this text.",
+    "Proofread the text and write it again without errors.",
+    "Please correct the spelling and print the whole text.",
+    "There are some typing mistakes here. Write the corrected text.",
+    "Write the text again with correct spelling. Do not change the style.",
+)
 def _proofread(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     tokens = passage(rng, max(jittered(rng, difficulty, 3, 17), 2)).split(" ")
     long_words = [i for i, token in enumerate(tokens) if token.isalpha() and len(token) > 4]
@@ -89,62 +83,41 @@ def _proofread(rng: random.Random, difficulty: float, wording: str) -> list[str]
     return [lay_out(rng, wording, " ".join(tokens))]
 
 
-PROOFREAD = Family(
-    "proofread",
-    True,
-    (
-        "Correct the spelling mistakes. Keep everything else the same.",
-        "Fix the typos in this text.",
-        "Proofread the text and write it again without errors.",
-        "Please correct the spelling and print the whole text.",
-        "There are some typing mistakes here. Write the corrected text.",
-        "Write the text again with correct spelling. Do not change the style.",
-    ),
-    _proofread,
+@copies(
+    "Translate the text into {language}. Keep all names.",
+    "Write this in {language}. Do not translate names of people and companies.",
+    "Copy each sentence and put its {language} translation under it.",
+    "Please translate to {language} and keep names and numbers as they are.",
+    "Give the {language} version of this text, names unchanged.",
+    "For every sentence write first the English original, then the {language} translation.",
 )
-
-
 def _translation_names(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     text = passage(rng, max(jittered(rng, difficulty, 2, 11), 2))
     return [lay_out(rng, wording.format(language=rng.choice(words.LANGUAGES)), text)]
 
 
-TRANSLATION_NAMES = Family(
-    "translation_names",
-    True,
-    (
-        "Translate the text into {language}. Keep all names.",
-        "Write this in {language}. Do not translate names of people and companies.",
-        "Copy each sentence and put its {language} translation under it.",
-        "Please translate to {language} and keep names and numbers as they are.",
-        "Give the {language} version of this text, names unchanged.",
-        "For every sentence write first the English original, then the {language} translation.",
-    ),
-    _translation_names,
+@copies(
+    "Summarize the article in three sentences.",
+    "What are the main points of this article?",
+    "Pick the two most important sentences and copy them.",
+    "Give a short summary that uses the words of the article.",
+    "Write the key facts of the text as a list.",
+    "Make this shorter. Use sentences from the text.",
+    "Sum up this report for a busy reader.",
 )
-
-
 def _summarise_article(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     text = passage(rng, max(jittered(rng, difficulty, 6, 30), 4), per_paragraph=4)
     return [lay_out(rng, wording, text, kind="article")]
 
 
-SUMMARISE_ARTICLE = Family(
-    "summarise_article",
-    True,
-    (
-        "Summarize the article in three sentences.",
-        "What are the main points of this article?",
-        "Pick the two most important sentences and copy them.",
-        "Give a short summary that uses the words of the article.",
-        "Write the key facts of the text as a list.",
-        "Make this shorter. Use sentences from the text.",
-        "Sum up this report for a busy reader.",
-    ),
-    _summarise_article,
+@copies(
+    "Extract {what}.",
+    "Find {what} and write them down exactly.",
+    "Copy {what} from the text.",
+    "Please list {what}. Use the exact words.",
+    "From the text below I need {what}.",
+    "Read the text and quote {what}.",
 )
-
-
 def _extraction(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     scene = Scene.draw(rng)
     sentences = scene.sentences(rng, max(jittered(rng, difficulty, 4, 20), 3))
@@ -160,21 +133,6 @@ def _extraction(rng: random.Random, difficulty: float, wording: str) -> list[str
         ]
     )
     return [lay_out(rng, wording.format(what=what), text)]
-
-
-EXTRACTION = Family(
-    "extraction",
-    True,
-    (
-        "Extract {what}.",
-        "Find {what} and write them down exactly.",
-        "Copy {what} from the text.",
-        "Please list {what}. Use the exact words.",
-        "From the text below I need {what}.",
-        "Read the text and quote {what}.",
-    ),
-    _extraction,
-)
 
 
 def _word_problem(rng: random.Random, n_facts: int) -> str:
@@ -203,27 +161,15 @@ def _word_problem(rng: random.Random, n_facts: int) -> str:
     return " ".join([start, *chosen, question])
 
 
+@copies(
+    "Restate the problem exactly, then solve it step by step.",
+    "First copy the question. Then give the solution.",
+    "Write down the given facts from the problem, then the answer.",
+    "Repeat the problem in full before you solve it.",
+    "Solve this problem. Quote each sentence before you use it.",
+    "Start with `Problem:` and the full text, then `Solution:` and your steps.",
+)
 def _maths_restate(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     story = Scene.draw(rng).sentences(rng, scaled(difficulty, 0, 6))
     problem = " ".join([*story, _word_problem(rng, scaled(difficulty, 1, 7))])
     return [lay_out(rng, wording, problem, kind="problem")]
-
-
-MATHS_RESTATE = Family(
-    "maths_restate",
-    True,
-    (
-        "Restate the problem exactly, then solve it step by step.",
-        "First copy the question. Then give the solution.",
-        "Write down the given facts from the problem, then the answer.",
-        "Repeat the problem in full before you solve it.",
-        "Solve this problem. Quote each sentence before you use it.",
-        "Start with `Problem:` and the full text, then `Solution:` and your steps.",
-    ),
-    _maths_restate,
-)
-
-FAMILIES = (
-    *(QUOTE_VERBATIM, PASSAGE_EDIT, PROOFREAD, TRANSLATION_NAMES),
-    *(SUMMARISE_ARTICLE, EXTRACTION, MATHS_RESTATE),
-)

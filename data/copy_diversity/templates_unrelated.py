@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 
 from . import vocabulary as words
-from .layout import Family, jittered
+from .layout import jittered, repeats
 from .passages import full_name, passage, with_articles
 from .programs import program
 from .records import NOTATIONS, config, log_lines, table
@@ -55,6 +55,14 @@ def _distraction(rng: random.Random, difficulty: float) -> str:
     return config(rng, jittered(rng, difficulty, 4, 20))[0]
 
 
+@repeats(
+    "Thank you. Now something else. {request}",
+    "Fine. New topic. {request}",
+    "Forget the text. {request}",
+    "Ok. {request}",
+    "Let us talk about something different. {request}",
+    "Good. Here is another task. {request}",
+)
 def _change_of_subject(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     text = passage(rng, jittered(rng, difficulty, 2, 15))
     first = rng.choice(
@@ -70,37 +78,13 @@ def _change_of_subject(rng: random.Random, difficulty: float, wording: str) -> l
     return [f"{text}\n\n{first}", wording.format(request=_new_request(rng))]
 
 
-CHANGE_OF_SUBJECT = Family(
-    "change_of_subject",
-    False,
-    (
-        "Thank you. Now something else. {request}",
-        "Fine. New topic. {request}",
-        "Forget the text. {request}",
-        "Ok. {request}",
-        "Let us talk about something different. {request}",
-        "Good. Here is another task. {request}",
-    ),
-    _change_of_subject,
+@repeats(
+    "{request}",
+    "Question: {request}",
+    "Please help me with this. {request}",
+    "My question is about something else. {request}",
+    "Task: {request}",
+    "And now a different task. {request}",
 )
-
-
 def _unrelated_request(rng: random.Random, difficulty: float, wording: str) -> list[str]:
     return [f"{_distraction(rng, difficulty)}\n\n{wording.format(request=_new_request(rng))}"]
-
-
-UNRELATED_REQUEST = Family(
-    "unrelated_request",
-    False,
-    (
-        "{request}",
-        "Question: {request}",
-        "Please help me with this. {request}",
-        "My question is about something else. {request}",
-        "Task: {request}",
-        "And now a different task. {request}",
-    ),
-    _unrelated_request,
-)
-
-FAMILIES = (CHANGE_OF_SUBJECT, UNRELATED_REQUEST)
