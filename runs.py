@@ -9,7 +9,6 @@ runs/<name>/figures/
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import math
 import os
@@ -18,11 +17,14 @@ import time
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from .errors import SwitchSDError
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 SCHEMA = 1
 """Version of the run-folder layout; a reader refuses a newer one by name."""
@@ -69,25 +71,20 @@ def read_parquet(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
         raise SwitchSDError(f"{path} is damaged ({error}); delete it and run again") from error
 
 
-class _Lock:
-    """An exclusive lock on a run folder; the system drops it when the process ends."""
+def _lock(folder: Path) -> BaseFileLock:
+    """An exclusive lock on a run folder; it goes with the object, and with the process."""
+    from filelock import FileLock, Timeout
 
-    def __init__(self, folder: Path) -> None:
-        try:
-            self._file = open(folder / ".lock", "w")  # noqa: SIM115 - held as long as the run is
-        except OSError as error:
-            raise SwitchSDError(f"cannot write {folder}: {error.strerror or error}") from error
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self._file.close()
-            raise SwitchSDError(
-                f"{folder} is being written by another run; let it finish, or end its process"
-            ) from error
-
-    def release(self) -> None:
-        """Let others write."""
-        self._file.close()
+    lock = FileLock(folder / ".lock", blocking=False, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise SwitchSDError(
+            f"{folder} is being written by another run; let it finish, or end its process"
+        ) from error
+    except OSError as error:
+        raise SwitchSDError(f"cannot write {folder}: {error.strerror or error}") from error
+    return lock
 
 
 @dataclass(frozen=True)
@@ -95,7 +92,7 @@ class Run:
     """One run folder; from `start` on it is this process's alone until the run is let go of."""
 
     path: Path
-    _lock: _Lock | None = field(default=None, compare=False, repr=False)
+    _held: BaseFileLock | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def start(cls, path: Path, *, command: str, config: dict[str, Any], again: bool = False) -> Run:
@@ -105,7 +102,7 @@ class Run:
         deleted. With `again` a finished one of the same config is gone on with too, as it is.
         """
         cls.check(path)
-        run = cls(path, _Lock(path) if path.is_dir() else None)
+        run = cls(path, _lock(path) if path.is_dir() else None)
         manifest = run._manifest_or_nothing()
         same = manifest.get("command") == command and manifest.get("config") == _plain(config)
         if same and (again or manifest.get("state") == "running"):
@@ -117,8 +114,8 @@ class Run:
             (path / "figures").mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise SwitchSDError(f"cannot write {path}: {error.strerror or error}") from error
-        if run._lock is None:
-            run = cls(path, _Lock(path))
+        if run._held is None:
+            run = cls(path, _lock(path))
         write_json(
             path / "manifest.json",
             {
@@ -177,8 +174,8 @@ class Run:
     def finish(self) -> None:
         """Mark the run complete."""
         self.describe(state="complete", finished=time.strftime("%Y-%m-%dT%H:%M:%S%z"))
-        if self._lock is not None:
-            self._lock.release()
+        if self._held is not None:
+            self._held.release()
 
     def metrics(self) -> dict[str, Any]:
         """The figures written so far."""

@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 
 from .errors import SwitchSDError
-from .runs import Run, read_json, write_json
+from .runs import Run, read_json, read_parquet, write_json, write_parquet
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,16 @@ def stage(
         },
     )
     return Done(frame, key)
+
+
+def kept(file: Path, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+    """The table in a file, made and written there first unless it is there.
+
+    One piece of a long work: an interrupted one goes on at the next.
+    """
+    if not file.is_file():
+        write_parquet(file, make())
+    return read_parquet(file)
 
 
 def open_run(path: Path, *, command: str, config: dict[str, Any]) -> Run:

@@ -21,7 +21,7 @@ from .commands.draft import draft_app
 from .commands.explain import explain_app, study_command
 from .commands.gate import gate_app
 from .commands.generate import generate_command
-from .commands.options import DEFAULT, Device, Dtype, Model, load_lens
+from .commands.options import DataDir, Target, grouped
 from .commands.paper import claims_command, figures_command
 from .commands.probe import probe_app
 from .commands.replay import replay_command
@@ -45,11 +45,11 @@ app.add_typer(probe_app, name="probe")
 
 
 @app.command()
+@grouped
 def demo(
+    *,
     run: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/demo"),
-    model: Model = DEFAULT,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
+    target: Target,
     prompts: Annotated[int, typer.Option(help="CopyDiversity prompts for the probe.")] = 140,
     problems: Annotated[int, typer.Option(help="HumanEval problems to decode.")] = 12,
 ) -> None:
@@ -59,14 +59,9 @@ def demo(
 
     with progress_bars() as progress:
         done = run_demo(
-            lambda: load_lens(model, device, dtype),
-            run,
-            DemoConfig(n_prompts=prompts, n_decode=problems),
-            model=model,
-            dtype=dtype,
-            device=device,
-            progress=progress,
-        )
+            target.load, run, DemoConfig(n_prompts=prompts, n_decode=problems),
+            **vars(target), progress=progress,
+        )  # fmt: skip
     metrics = done.metrics()
     probe = metrics["probe"]
     console.print(
@@ -90,13 +85,13 @@ app.command(name="figures")(figures_command)
 
 
 @app.command()
+@grouped
 def exactness(
+    *,
     run: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/exactness"),
-    model: Model = DEFAULT,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
+    target: Target,
     probe: Annotated[Path | None, typer.Option(help="Folder of the CopyProbe.")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the benchmark files.")] = None,
+    data_dir: DataDir = None,
     bench: Annotated[
         list[str] | None, typer.Option(help="Benchmarks; all four if left out.")
     ] = None,
@@ -107,14 +102,14 @@ def exactness(
     from ..probing.loading import load
     from ..probing.shipped import find_probe
 
-    lens = load_lens(model, device, dtype)
+    lens = target.load()
     found = find_probe(lens, probe, required=True)
     assert found is not None
+    again = partial(load, target.model, dtype=target.dtype) if target.device == "cpu" else None
     with progress_bars() as progress:
         done = run_exactness(
             lens, found, run, SLICE if quick else FULL, data_dir=data_dir,
-            names=tuple(bench or BENCHMARKS), progress=progress,
-            load=partial(load, model, dtype=dtype) if device == "cpu" else None,
+            names=tuple(bench or BENCHMARKS), progress=progress, load=again,
         )  # fmt: skip
     metrics = done.metrics()
     for row in metrics["greedy"]:
@@ -138,17 +133,17 @@ def exactness(
 
 
 @app.command()
+@grouped
 def microbench(
+    *,
     run: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/microbench"),
-    model: Model = DEFAULT,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
+    target: Target,
 ) -> None:
     """Measure the live hook, the context index, the loop, and PLD beside transformers' own."""
     from ..analysis.cost.microbench import run_microbench
 
     with progress_bars() as progress:
-        done = run_microbench(load_lens(model, device, dtype), run, progress=progress)
+        done = run_microbench(target.load(), run, progress=progress)
     for key, value in done.metrics().items():
         console.print(f"{key}: {value}", soft_wrap=True)
 

@@ -13,7 +13,6 @@ and 5 tokens are still to come.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,6 +25,7 @@ from ..errors import SwitchSDError
 from ..probing.lens import Lens
 from .gates.gate import Outcome
 from .policies import Options, Policy, build_policy
+from .step.clock import now
 from .step.log import Step, StepLog
 from .step.sampling import Processor, Sampling
 from .step.stops import Stops
@@ -352,9 +352,7 @@ class Decoding:
             neural.absorb({site: streams[site] for site in neural.sites})
 
     def _clock(self) -> float:
-        if self.lens.device.type == "cuda":
-            torch.cuda.synchronize(self.lens.device)
-        return time.perf_counter()
+        return now(self.lens.device)
 
 
 def _prompt_ids(lens: Lens, prompt: str | Sequence[int]) -> list[int]:

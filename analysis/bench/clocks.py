@@ -8,7 +8,6 @@ have that counted as decoding; `Primed` lets it happen in the prefill.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,15 +18,9 @@ from torch import Tensor
 
 from ...decoding.drafters.drafter import Drafter
 from ...decoding.policies import Policy
+from ...decoding.step.clock import now
 from ...decoding.step.log import StepLog
 from ...decoding.step.tree import DraftTree
-
-
-def now(device: torch.device) -> float:
-    """Seconds, once the device has done all it was given."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
 
 
 class Timed:

@@ -16,8 +16,8 @@ from typing import Any
 import pandas as pd
 import torch
 
+from ...decoding.step.clock import now
 from ...probing.lens import Lens
-from .clocks import now
 
 TRANSFORMERS = "transformers"
 """Label of plain greedy `generate`: the text everything else has to give."""

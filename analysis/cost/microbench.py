@@ -19,15 +19,12 @@ from ...data.chat import chat_ids
 from ...data.context_index import ContextIndex
 from ...decoding.engine import generate
 from ...decoding.policies import Options
+from ...decoding.step.clock import now
 from ...errors import SwitchSDError
 from ...probing.copy_probe import CopyProbe
 from ...probing.lens import Lens
 from ...progress import Progress
 from ...runs import Run
-
-_DECODER = (
-    "loop_overhead_share", "pld_forwards_over_transformers", "pld_speed_over_transformers",
-)  # fmt: skip
 
 
 def hook_tax(lens: Lens, *, repeats: int = 150, context: int = 256, progress: Progress) -> float:
@@ -56,9 +53,7 @@ def hook_tax(lens: Lens, *, repeats: int = 150, context: int = 256, progress: Pr
             else:
                 with torch.no_grad():
                     lens.model(token, past_key_values=plain, use_cache=True)
-            if lens.device.type == "cuda":
-                torch.cuda.synchronize(lens.device)
-            times[side].append(time.perf_counter() - begin)
+            times[side].append(now(lens.device) - begin)
         kv.rollback(context)
         plain.crop(-1)
     progress("hook tax", repeats, repeats)
@@ -166,8 +161,7 @@ def pld_beside_transformers(
 def run_microbench(lens: Lens, path: Path, *, n_prompts: int = 20, progress: Progress) -> Run:
     """Measure hook tax, index, loop share and PLD, and write them to the run's metrics.
 
-    The prompts are HumanEval's; each finished figure stays after an interrupt. The decoder's
-    figures also join those of `switchsd exactness`, where its run lies beside this one.
+    The prompts are HumanEval's; each finished figure stays after an interrupt.
     """
     config = {"model": lens.fingerprint, "dtype": lens.dtype, "n_prompts": n_prompts}
     run = Run.start(path, command="microbench", config=config)
@@ -190,7 +184,4 @@ def run_microbench(lens: Lens, path: Path, *, n_prompts: int = 20, progress: Pro
         if key not in run.metrics():
             run.update_metrics(**measure())
     run.finish()
-    exactness = Run(path.parent / "exactness")
-    if exactness.exists():
-        exactness.update_metrics(**{key: run.metrics()[key] for key in _DECODER})
     return run

@@ -16,6 +16,7 @@ from ...decoding.drafters.drafter import Drafter
 from ...decoding.engine import generate
 from ...decoding.gates.gate import Observation, ProbeGate
 from ...decoding.policies import Options
+from ...decoding.step.clock import now
 from ...decoding.step.tree import DraftTree
 from ...probing.copy_probe import CopyProbe
 from ...probing.lens import Lens
@@ -46,7 +47,7 @@ def verification_points(
 
         def run(count: int, kv: Any = kv, context: int = context) -> float:
             tree = DraftTree.chain(ids[context + 1 : context + count])
-            begin = _now(lens)
+            begin = now(lens.device)
             row = torch.tensor([ids[context : context + count]], device=lens.device)
             attend = positions = None
             if count > 1:
@@ -55,7 +56,7 @@ def verification_points(
                 attend = torch.from_numpy(mask).to(lens.device)
                 positions = torch.from_numpy(context + tree.depths)[None].to(lens.device)
             lens.forward(row, sites=sites, attend=attend, positions=positions, kv=kv)
-            seconds = _now(lens) - begin
+            seconds = now(lens.device) - begin
             kv.rollback(context)
             return seconds
 
@@ -84,9 +85,9 @@ def draft_points(
         take_in(0, START - 1)
         drafter.propose(ids[:START], 1, None)
         take_in(START - 1, START + count - 1)
-        begin = _now(lens)
+        begin = now(lens.device)
         drafter.propose(ids[: START + count], gamma, None)
-        return _now(lens) - begin
+        return now(lens.device) - begin
 
     return [
         Point(kind, (row, column), lambda gamma=gamma, count=count: run(gamma, count))  # type: ignore[misc]
@@ -114,10 +115,10 @@ def small_parts(lens: Lens, probe: CopyProbe | None, seed: int) -> dict[str, flo
         gate, rows = ProbeGate(probe.tau), torch.randn(4, len(probe.weight), device=lens.device)
         taken = []
         for _ in range(200):
-            begin = _now(lens)
+            begin = now(lens.device)
             score = probe.score(rows).tolist()[-1]
             gate.decide(Observation(100, True, 3, score))
-            taken.append(_now(lens) - begin)
+            taken.append(now(lens.device) - begin)
         found["gate"] = 1e3 * float(np.median(taken))
     prompt = ids[: min(200, lens.n_ctx // 2)]
     budget = min(64, lens.n_ctx - len(prompt) - 1)
@@ -131,9 +132,3 @@ def small_parts(lens: Lens, probe: CopyProbe | None, seed: int) -> dict[str, flo
 def _text(lens: Lens, length: int, seed: int) -> list[int]:
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, lens.d_vocab, (length,), generator=generator).tolist()
-
-
-def _now(lens: Lens) -> float:
-    if lens.device.type == "cuda":
-        torch.cuda.synchronize(lens.device)
-    return time.perf_counter()

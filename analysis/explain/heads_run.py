@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -27,7 +25,8 @@ from ...probing.copy_probe import CopyProbe
 from ...probing.lens import Lens
 from ...probing.training.site_probe import is_residual
 from ...progress import Progress, silent
-from ...runs import Run, read_parquet, write_parquet
+from ...runs import Run
+from ...stages import kept
 from .attention import random_repeats, score_repeats
 from .copying import copying_scores
 from .corpus import (
@@ -85,7 +84,7 @@ def explain_heads(
     linear = reading(probe)
     folder = run.path / "heads" / _made_from(lens, probe, corpus, n_repeats, seed)
     scores = [
-        _kept(
+        kept(
             folder / "scores-repeats.parquet",
             lambda: score_repeats(lens, random_repeats(lens, n_repeats, seed=seed)),
         )
@@ -93,16 +92,16 @@ def explain_heads(
     parts = []
     for done, row in enumerate(texts):
         progress("heads", done, len(texts))
-        score = _kept(folder / f"scores-{row}.parquet", partial(score_row, lens, corpus, row))
+        score = kept(folder / f"scores-{row}.parquet", partial(score_row, lens, corpus, row))
         prompt_id = corpus["prompt_id"].iloc[row]
         scores.append(score.assign(prompt_id=prompt_id))
-        part = _kept(
+        part = kept(
             folder / f"parts-{row}.parquet",
             partial(text_parts, lens, corpus, linear, reads, row),
         )
         parts.append(part.assign(prompt_id=prompt_id))
     progress("heads", len(texts), len(texts))
-    copying = _kept(
+    copying = kept(
         folder / "scores-copying.parquet",
         lambda: copying_scores(lens, seed=seed, progress=progress),
     )
@@ -196,10 +195,3 @@ def _made_from(
     texts = ids_digest([*corpus["prompt_ids"], *corpus["completion_ids"]])
     made_from = json.dumps([lens.fingerprint, lens.dtype, read, texts, n_repeats, seed])
     return hashlib.sha256(made_from.encode()).hexdigest()[:12]
-
-
-def _kept(file: Path, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
-    """A table from its file, or made and written there."""
-    if not file.is_file():
-        write_parquet(file, make())
-    return read_parquet(file)

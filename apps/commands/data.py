@@ -10,7 +10,7 @@ import typer
 
 from ...errors import SwitchSDError
 from .console import console, progress_bars
-from .options import DEFAULT, Device, Dtype, Model, load_lens
+from .options import Target, grouped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +29,9 @@ NTokens = Annotated[int, typer.Option("--tokens", help="Tokens to build, about."
 
 
 @build_app.command("copy-diversity")
+@grouped
 def copy_diversity(
+    *,
     out: Out = None,
     prompts: Annotated[int, typer.Option(help="Number of prompts.")] = 600,
     max_new_tokens: Annotated[int, typer.Option(help="Budget of each completion.")] = 96,
@@ -40,9 +42,7 @@ def copy_diversity(
         list[str] | None, typer.Option(help="Repeatable; every template family if left out.")
     ] = None,
     seed: Seed = 0,
-    model: Model = DEFAULT,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
+    target: Target,
 ) -> None:
     """Prompts that make the model copy and ones that repeat by accident, completed by the model."""
     from ...probing.corpora.build import TEMPERATURES, build_copy_diversity
@@ -53,7 +53,7 @@ def copy_diversity(
     folder = out or Path("runs/corpora/copy_diversity")
     with progress_bars() as progress:
         corpus = build_copy_diversity(
-            load_lens(model, device, dtype),
+            target.load(),
             folder,
             n_prompts=prompts,
             max_new_tokens=max_new_tokens,
@@ -66,44 +66,46 @@ def copy_diversity(
 
 
 @build_app.command("constructed-copy")
+@grouped
 def constructed_copy(
+    *,
     out: Out = None,
     tokens: NTokens = 60_000,
     seed: Seed = 0,
-    model: Model = DEFAULT,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
+    target: Target,
 ) -> None:
     """Repeated spans of random tokens."""
     from ...probing.corpora.build import build_constructed_copy
 
     folder = out or Path("runs/corpora/constructed_copy")
-    lens = load_lens(model, device, dtype)
+    lens = target.load()
     _tell(build_constructed_copy(lens, folder, n_tokens=tokens, seed=seed), folder)
 
 
 @build_app.command("natural-text")
+@grouped
 def natural_text(
+    *,
     source: Annotated[
         str,
         typer.Option(help="WikiText raw file or hub dataset org/name:config:split."),
     ],
     out: Out = None,
     tokens: NTokens = 60_000,
-    model: Model = DEFAULT,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
+    target: Target,
 ) -> None:
     """WikiText articles as they stand."""
     from ...probing.corpora.build import build_natural_text
 
     folder = out or Path("runs/corpora/natural_text")
-    lens = load_lens(model, device, dtype)
+    lens = target.load()
     _tell(build_natural_text(lens, folder, source=source, n_tokens=tokens), folder)
 
 
 @build_app.command("benchmark")
+@grouped
 def benchmark(
+    *,
     name: Annotated[
         str,
         typer.Argument(help="humaneval, math500, cnndm, mtbench, a .jsonl file or a hub dataset."),
@@ -112,9 +114,7 @@ def benchmark(
     prompts: Annotated[int, typer.Option(help="The first so many prompts.")] = 40,
     max_new_tokens: Annotated[int, typer.Option(help="Budget of each completion.")] = 128,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the JSONL benchmarks.")] = None,
-    model: Model = DEFAULT,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
+    target: Target,
 ) -> None:
     """A benchmark completed by the model; for evaluation only."""
     from ...probing.corpora.build import build_benchmark
@@ -122,7 +122,7 @@ def benchmark(
     folder = out or Path("runs/corpora") / Path(name).stem.replace(":", "-")
     with progress_bars() as progress:
         corpus = build_benchmark(
-            load_lens(model, device, dtype),
+            target.load(),
             name,
             folder,
             n_prompts=prompts,

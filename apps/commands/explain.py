@@ -9,7 +9,7 @@ import typer
 
 from ...errors import SwitchSDError
 from .console import console, progress_bars
-from .options import DEFAULT, Device, Dtype, Model, load_lens
+from .options import Target, grouped
 
 explain_app = typer.Typer(
     help="What makes the probe say copy: heads, MLPs, and where they look.",
@@ -18,7 +18,9 @@ explain_app = typer.Typer(
 
 
 @explain_app.callback()
+@grouped
 def explain_command(
+    *,
     context: typer.Context,
     prompt: Annotated[
         str | None, typer.Option(help="What to complete and explain; - reads standard input.")
@@ -44,9 +46,7 @@ def explain_command(
     ] = None,
     top: Annotated[int, typer.Option(help="Parts shown on their own.")] = 15,
     run: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/explain-prompt"),
-    model: Model = DEFAULT,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
+    target: Target,
     probe: Annotated[
         Path | None, typer.Option(help="Folder of a CopyProbe; the shipped one if left out.")
     ] = None,
@@ -86,7 +86,7 @@ def explain_command(
 
     if of is not None and probe is None and (of / "probe").is_dir():
         probe = of / "probe"
-    lens = load_lens(model, device, dtype)
+    lens = target.load()
     found_probe = find_probe(lens, probe, required=True)
     assert found_probe is not None
     check_explainable(lens, found_probe, wanted)
@@ -163,13 +163,13 @@ def _head(text: str) -> tuple[int, int]:
     return int(layer), int(head)
 
 
+@grouped
 def study_command(
+    *,
     run: Annotated[Path, typer.Option(help="Run folder; finished stages stay.")] = Path(
         "runs/explain"
     ),
-    model: Model = DEFAULT,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
+    target: Target,
     probe: Annotated[
         Path | None, typer.Option(help="Folder of a CopyProbe; the shipped one if left out.")
     ] = None,
@@ -217,14 +217,7 @@ def study_command(
 
     with progress_bars() as progress:
         done = run_explain_study(
-            lambda: load_lens(model, device, dtype),
-            served,
-            run,
-            config,
-            model=model,
-            dtype=dtype,
-            device=device,
-            progress=progress,
+            target.load, served, run, config, **vars(target), progress=progress
         )
     from ...analysis.causal.report import headlines
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,13 +14,17 @@ from ...decoding.drafts import find_drafter
 from ...errors import SwitchSDError
 from ...probing.shipped import find_probe
 from .console import errors
-from .options import DEFAULT, Device, Dtype, Model, load_lens
+from .options import Target, grouped
 
 if TYPE_CHECKING:
-    pass
+    from ...decoding.engine import Generation
+    from ...probing.lens import Lens
+    from ...runs import Run
 
 
+@grouped
 def generate_command(
+    *,
     prompt: Annotated[str, typer.Option(help="What to complete; - reads standard input.")],
     policy: Annotated[
         str,
@@ -29,9 +33,7 @@ def generate_command(
             "bandit-exp3, switchsd or cost-aware."
         ),
     ] = "switchsd",
-    model: Model = DEFAULT,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
+    target: Target,
     backend: Annotated[
         str, typer.Option(help="live, or bridge (TransformerLens' hooks).")
     ] = "live",
@@ -68,6 +70,9 @@ def generate_command(
     seed: Annotated[int, typer.Option(help="Of the sampling.")] = 0,
     stop: Annotated[list[str] | None, typer.Option(help="Text that ends it; may repeat.")] = None,
     raw: Annotated[bool, typer.Option(help="Complete the text as it stands, no chat.")] = False,
+    run: Annotated[
+        Path | None, typer.Option(help="Run folder to write as well: steps, tokens, metrics.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print text, ids and steps.")] = False,
 ) -> None:
     """Decode one prompt losslessly under a policy."""
@@ -75,13 +80,16 @@ def generate_command(
     from ...decoding.engine import Decoding, default_sampling, stream
     from ...decoding.policies import Options, build_policy
     from ...decoding.step.sampling import Sampling
+    from ...runs import Run
 
     text = _text(prompt)
     if not text.strip():
         raise SwitchSDError("the prompt is empty: give a text with --prompt")
+    if run is not None:
+        Run.check(run)
     penalty = 1.0 if repetition_penalty is None else repetition_penalty
     sampling = Sampling(temperature, top_k, top_p, min_p, penalty, min_new_tokens, seed)
-    lens = load_lens(model, device, dtype, backend)
+    lens = target.load(backend)
     if repetition_penalty is None:
         own = default_sampling(lens).repetition_penalty
         sampling = replace(sampling, repetition_penalty=own)
@@ -102,11 +110,20 @@ def generate_command(
         sampling=sampling,
         stop=stop or (),
     )
+    asked = {
+        **vars(target), "backend": backend, "policy": policy, "draft": draft, "gamma": gamma,
+        "W": w, "D": d, "n": n, "tau": tau, "probe": probe, "stop": stop, "raw": raw,
+        "max_new_tokens": max_new_tokens, "prompt": text, "fingerprint": lens.fingerprint,
+        "sampling": asdict(sampling),
+    }  # fmt: skip
+    written = Run.start(run, command="generate", config=asked) if run is not None else None
     for token in stream(decoding):
         if not as_json:
             print(token.text, end="", flush=True)
     result = decoding.result()
     steps = result.trace.steps_frame()
+    if written is not None:
+        _write(written, lens, result)
     if as_json:
         rows = json.loads(steps.to_json(orient="records"))
         print(json.dumps({"text": result.text, "ids": result.ids, "steps": rows}))
@@ -119,6 +136,28 @@ def generate_command(
         f"{result.trace.finish}",
         soft_wrap=True,
     )
+
+
+def _write(run: Run, lens: Lens, result: Generation) -> None:
+    """The run's tables and figures, as other commands write them."""
+    trace = result.trace
+    steps = trace.steps_frame()
+    run.describe(
+        model={"name": lens.name, "fingerprint": lens.fingerprint},
+        dtype=lens.dtype,
+        attention=lens.attention,
+    )
+    text = {"policy": trace.policy, "prompt_id": "prompt"}
+    run.write_table("steps", steps.assign(**text))
+    run.write_table("tokens", trace.tokens_frame(lens.tokenizer).assign(**text))
+    copies = steps[steps["path"] == "copy"]
+    run.update_metrics(
+        model=lens.name, dtype=lens.dtype, policy=trace.policy, text=result.text,
+        finish=trace.finish, tokens=len(result.ids), steps=len(steps), copy_steps=len(copies),
+        accepted=int(steps["accepted"].sum()), copied=int(copies["accepted"].sum()),
+        prefill_ms=trace.prefill_ms, decode_ms=trace.decode_ms,
+    )  # fmt: skip
+    run.finish()
 
 
 def _text(prompt: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 
 from ...errors import SwitchSDError
 from .console import console, progress_bars
-from .options import DEFAULT, Device, Dtype, Model, load_lens
+from .options import DEFAULT, Target, grouped
 
 if TYPE_CHECKING:
     from ...probing.lab.lab import Lab
@@ -19,43 +20,53 @@ if TYPE_CHECKING:
 probe_app = typer.Typer(no_args_is_help=True, help="Train, describe and study copy probes.")
 
 RunFolder = Annotated[Path, typer.Option("--run", help="Run folder; finished stages stay.")]
-Prompts = Annotated[int, typer.Option(help="CopyDiversity prompts.")]
-MaxNewTokens = Annotated[int, typer.Option(help="Budget of each CopyDiversity completion.")]
-SweepPrompts = Annotated[int, typer.Option(help="Prompts for the sweep of all sites.")]
-Candidates = Annotated[int, typer.Option(help="Sites captured on the whole corpus.")]
-EvalPrompts = Annotated[int, typer.Option(help="Prompts of each benchmark.")]
-EvalTokens = Annotated[int, typer.Option(help="Budget of each benchmark completion.")]
-GivenTokens = Annotated[int, typer.Option(help="Tokens of WikiText and of ConstructedCopy.")]
-NaturalText = Annotated[
-    str, typer.Option(help="WikiText raw file or hub dataset; the one beside the benchmarks.")
-]
-DataDir = Annotated[str, typer.Option(help="Folder of the benchmarks; SWITCHSD_DATA.")]
-Seed = Annotated[int, typer.Option(help="Of prompts, splits, sampling and intervals.")]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of the lab: `LabConfig` as options."""
+
+    n_prompts: Annotated[int, typer.Option("--prompts", help="CopyDiversity prompts.")] = 600
+    completion_tokens: Annotated[
+        int, typer.Option("--max-new-tokens", help="Budget of each CopyDiversity completion.")
+    ] = 96
+    sweep_prompts: Annotated[int, typer.Option(help="Prompts for the sweep of all sites.")] = 140
+    candidates: Annotated[int, typer.Option(help="Sites captured on the whole corpus.")] = 8
+    eval_prompts: Annotated[int, typer.Option(help="Prompts of each benchmark.")] = 40
+    eval_tokens: Annotated[int, typer.Option(help="Budget of each benchmark completion.")] = 128
+    given_tokens: Annotated[
+        int, typer.Option(help="Tokens of WikiText and of ConstructedCopy.")
+    ] = 60_000
+    natural_text: Annotated[
+        str, typer.Option(help="WikiText raw file or hub dataset; the one beside the benchmarks.")
+    ] = ""
+    data_dir: Annotated[str, typer.Option(help="Folder of the benchmarks; SWITCHSD_DATA.")] = ""
+    seed: Annotated[int, typer.Option(help="Of prompts, splits, sampling and intervals.")] = 0
+
+    def lab(self, run: Path, target: Target, progress: Progress) -> Lab:
+        """The lab of this size in a run folder."""
+        from ...probing.lab.lab import LabConfig, open_lab
+
+        return open_lab(
+            target.load, run, LabConfig(**vars(self)), **vars(target), progress=progress,
+            say=lambda text: console.print(text, soft_wrap=True),
+        )  # fmt: skip
 
 
 @probe_app.command()
+@grouped
 def train(
+    *,
     out: Annotated[Path | None, typer.Option(help="Also save the probe in this folder.")] = None,
     run: RunFolder = Path("runs/probing"),
-    prompts: Prompts = 600,
-    max_new_tokens: MaxNewTokens = 96,
-    sweep_prompts: SweepPrompts = 140,
-    candidates: Candidates = 8,
-    eval_prompts: EvalPrompts = 40,
-    eval_tokens: EvalTokens = 128,
-    given_tokens: GivenTokens = 60_000,
-    natural_text: NaturalText = "",
-    data_dir: DataDir = "",
-    seed: Seed = 0,
-    model: Model = DEFAULT,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
+    sizes: Sizes,
+    target: Target,
 ) -> None:
     """Corpus, activations, sweep and selection; the chosen probe goes to RUN/probe."""
     if out is not None and out.exists() and any(out.iterdir()):
         raise SwitchSDError(f"{out} is not empty; choose another folder for the probe")
     with progress_bars() as progress:
-        lab = _lab(locals(), progress)
+        lab = sizes.lab(run, target, progress)
         probe, _ = lab.save_probes()
         lab.run.finish()
     if out is not None:
@@ -85,7 +96,9 @@ def describe(
 
 
 @probe_app.command()
+@grouped
 def study(
+    *,
     every: Annotated[bool, typer.Option("--all", help="Every study.")] = False,
     study: Annotated[list[str] | None, typer.Option(help="Repeatable: one study by name.")] = None,
     timings: Annotated[
@@ -96,19 +109,8 @@ def study(
         int, typer.Option(help="Tokens captured for the memory figure.")
     ] = 1_000_000,
     run: RunFolder = Path("runs/probing"),
-    prompts: Prompts = 600,
-    max_new_tokens: MaxNewTokens = 96,
-    sweep_prompts: SweepPrompts = 140,
-    candidates: Candidates = 8,
-    eval_prompts: EvalPrompts = 40,
-    eval_tokens: EvalTokens = 128,
-    given_tokens: GivenTokens = 60_000,
-    natural_text: NaturalText = "",
-    data_dir: DataDir = "",
-    seed: Seed = 0,
-    model: Model = DEFAULT,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
+    sizes: Sizes,
+    target: Target,
 ) -> None:
     """Run studies into RUN: tables, figures and metrics.json. Interrupted, it goes on."""
     from ...analysis.pages.run_figures import write_probing_figures
@@ -122,7 +124,7 @@ def study(
             f"--study with one of {', '.join(STUDIES)}"
         )
     with progress_bars() as progress:
-        lab = _lab(locals(), progress)
+        lab = sizes.lab(run, target, progress)
         for done, name in enumerate(names):
             progress("studies", done, len(names))
             STUDIES[name](lab)
@@ -135,31 +137,6 @@ def study(
     lab.run.finish()
     _tell(lab.run.metrics())
     console.print(f"{len(written)} figures, tables and metrics: {lab.run.path}", soft_wrap=True)
-
-
-def _lab(options: dict[str, Any], progress: Progress) -> Lab:
-    from ...probing.lab.lab import LabConfig, open_lab
-
-    model, device, dtype = (options[name] for name in ("model", "device", "dtype"))
-    config = LabConfig(
-        n_prompts=options["prompts"],
-        completion_tokens=options["max_new_tokens"],
-        **{
-            name: options[name]
-            for name in LabConfig.__dataclass_fields__
-            if name not in ("n_prompts", "completion_tokens")
-        },
-    )
-    return open_lab(
-        lambda: load_lens(model, device, dtype),
-        options["run"],
-        config,
-        model=model,
-        dtype=dtype,
-        device=device,
-        progress=progress,
-        say=lambda text: console.print(text, soft_wrap=True),
-    )
 
 
 def _tell(metrics: dict[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import zlib
@@ -21,33 +20,25 @@ UNFINISHED = ".switchsd-part"
 
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock. The kernel drops it with the process, so none is ever stale."""
-    lock = _lock(folder)
-    try:
-        yield
-    finally:
-        os.close(lock)
+    """Hold the folder's lock. The system drops it with the process, so none is ever stale."""
+    from filelock import FileLock, Timeout
 
-
-def _lock(folder: Path) -> int:
+    path = folder / LOCK
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        lock = FileLock(path, blocking=False, thread_local=False)
+        lock.acquire()
+    except Timeout as error:
+        raise SwitchSDError(
+            f"process {path.read_text().strip()} is writing {folder}; wait for it to end, or end it"
+        ) from error
     except OSError as error:
         raise SwitchSDError(f"cannot write in {folder}: {error.strerror}") from error
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
-    except OSError as error:
-        pid = os.pread(lock, 32, 0).decode().strip()
-        os.close(lock)
-        if not isinstance(error, BlockingIOError):
-            raise SwitchSDError(f"cannot lock {folder}: {error.strerror}") from error
-        raise SwitchSDError(
-            f"process {pid} is writing {folder}; wait for it to end, or end it"
-        ) from error
-    return lock
+        path.write_text(f"{os.getpid()}\n")
+        yield
+    finally:
+        lock.release()
 
 
 @contextmanager

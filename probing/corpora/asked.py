@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -10,7 +11,7 @@ import pandas as pd
 from ...data.benchmarks import load_benchmark
 from ...data.chat import chat_ids
 from ...errors import SwitchSDError
-from ...runs import read_parquet, write_parquet
+from ...stages import kept
 from ..lens import Lens
 from .completions import complete
 
@@ -93,15 +94,16 @@ def asked_prompts(
     """
     asked = []
     for place, name in enumerate(names):
-        file = folder / f"{place}.parquet"
-        if not file.is_file():
-            found = benchmark_prompts(lens, name, limit=limit, data_dir=data_dir)
-            rows = [{"prompt_id": key, "set": name, "ids": ids} for key, ids in found.items()]
-            write_parquet(file, pd.DataFrame(rows))
-        asked.append(read_parquet(file))
+        ask = partial(_asked, lens, name, limit=limit, data_dir=data_dir)
+        asked.append(kept(folder / f"{place}.parquet", ask))
     prompts = pd.concat(asked, ignore_index=True)
     _check(prompts, lens)
     return prompts
+
+
+def _asked(lens: Lens, name: str, *, limit: int | None, data_dir: Path | None) -> pd.DataFrame:
+    found = benchmark_prompts(lens, name, limit=limit, data_dir=data_dir)
+    return pd.DataFrame([{"prompt_id": key, "set": name, "ids": ids} for key, ids in found.items()])
 
 
 def _check(prompts: pd.DataFrame, lens: Lens) -> None:

@@ -11,8 +11,14 @@ from typing import Any
 
 import pytest
 import torch
+import typer
+from switchsd.apps.commands.options import Target, grouped
+from switchsd.apps.commands.probe import Sizes
 from switchsd.probing.copy_probe import CopyProbe
+from switchsd.probing.lab.lab import LabConfig
 from switchsd.probing.lens import Lens
+from switchsd.runs import Run
+from typer.testing import CliRunner
 
 Call = Callable[..., Any]
 
@@ -42,17 +48,47 @@ def test_help_names_the_commands() -> None:
     assert "generate" in done.stdout
 
 
+def test_a_group_of_options_stands_on_the_command_line_as_its_fields_do() -> None:
+    app, seen = typer.Typer(), []
+
+    @app.command()
+    @grouped
+    def command(*, first: int = 1, target: Target, last: str = "z") -> None:
+        seen.append((first, target, last))
+
+    runner = CliRunner()
+    assert runner.invoke(app, ["--dtype", "float16", "--first", "3"]).exit_code == 0
+    assert seen == [(3, Target(dtype="float16"), "z")]
+    shown = runner.invoke(app, ["--help"]).output
+    places = [shown.index(f"--{name}") for name in ("first", "model", "device", "dtype", "last")]
+    assert places == sorted(places)
+
+
+def test_the_lab_has_the_sizes_that_its_options_say() -> None:
+    assert vars(Sizes()) == vars(LabConfig())
+
+
 @pytest.mark.model
-def test_generate_prints_text_and_json(switchsd: Call, probe_folder: Path) -> None:
+def test_generate_prints_text_and_json_and_writes_a_run(
+    switchsd: Call, probe_folder: Path, tmp_path: Path
+) -> None:
     done = switchsd(
         "generate", "--prompt", "-", "--probe", str(probe_folder), "--max-new-tokens", "12",
-        "--json", stdin=b"Say: one two three.",
+        "--json", "--run", str(tmp_path / "one"), stdin=b"Say: one two three.",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert sum(step["emitted"] for step in answer["steps"]) == len(answer["ids"]) <= 12
     assert answer["text"]
     assert all(0 <= step["score"] <= 1 for step in answer["steps"])
+    run = Run(tmp_path / "one")
+    manifest, metrics = run.manifest(), run.metrics()
+    assert (manifest["command"], manifest["state"]) == ("generate", "complete")
+    assert manifest["config"]["prompt"] == "Say: one two three."
+    assert (metrics["text"], metrics["tokens"]) == (answer["text"], len(answer["ids"]))
+    tokens = run.table("tokens")
+    assert tokens.loc[tokens["step"] >= 0, "id"].tolist() == answer["ids"]
+    assert run.table("steps")["emitted"].tolist() == [s["emitted"] for s in answer["steps"]]
 
 
 @pytest.mark.model

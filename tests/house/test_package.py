@@ -38,6 +38,17 @@ def test_help_and_viewer_start_without_the_model_libraries() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_everything_is_imported_without_the_locks_of_unix() -> None:
+    code = (
+        "import importlib, pkgutil, sys; sys.modules['fcntl'] = None; import switchsd; "
+        "script = ('switchsd.__main__', 'switchsd.apps.viewer'); "
+        "names = [m.name for m in pkgutil.walk_packages(switchsd.__path__, 'switchsd.')]; "
+        "assert len(names) > 200; "
+        "[importlib.import_module(name) for name in names if name not in script]"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 @pytest.mark.long
 def test_wheel_holds_the_package_and_works_alone(tmp_path: Path) -> None:
     source = tmp_path / "source"
