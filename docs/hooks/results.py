@@ -9,8 +9,7 @@ commit, the cores and the dtype it was measured with; keep_result.py writes it. 
 stands before a table, and says what a row of it is: one for each record of that list, or with
 `demo.decoding each set` one for each set, where `{pld.speedup:.2f}` is of the record of that
 policy. `python docs/hooks/results.py` writes the rows into README and guides; a test holds them to
-that, and the site is built from the JSON in any case. `<!-- results: probe -->` and `drafts` are
-the tables of the shipped artefacts' own records.
+that, and the site is built from the JSON in any case.
 
 After a format of Python's may stand `i`: with its 95 % interval, as in 0.91 (0.90–0.92); `t`: the
 same for a sentence, as in 0.91 (0.90 to 0.92). `p` for `f` makes it percent. `name` is the word for
@@ -22,12 +21,11 @@ from __future__ import annotations
 import json
 import re
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "docs" / "results"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 _MARKER = re.compile(
@@ -50,17 +48,26 @@ _SETS = {
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Fill in the tables and leave the markers out."""
-    made = re.sub(r"<!-- results: ([a-z]+) -->", lambda found: SHIPPED[found[1]](), markdown)
-    return re.sub(r"<!-- results: .*?-->\n*", "", filled(made, results()), flags=re.DOTALL)
+    made = filled(markdown, results())
+    return re.sub(r"<!-- results: .*?-->\n*", "", made, flags=re.DOTALL)
 
 
-def results(folder: Path = RESULTS) -> dict[str, Any]:
-    """Every kept result by its name, and `files`: the list of them."""
-    kept = {
-        path.stem: json.loads(path.read_text(encoding="utf-8"))
-        for path in sorted(folder.glob("*.json"))
+def results() -> dict[str, Any]:
+    """Every kept result by its name; `files`, the list of them; `shipped-probe`, `shipped-draft`.
+
+    The last two are the records of what is shipped, a list each.
+    """
+    kept = {path.stem: _read(path) for path in sorted((ROOT / "docs" / "results").glob("*.json"))}
+    shipped = {
+        f"shipped-{kind}": [_read(path) for path in sorted(ROOT.glob(f"*/shipped/**/{kind}.json"))]
+        for kind in ("probe", "draft")
     }
-    return {**kept, "files": [{"file": f"{name}.json", **made} for name, made in kept.items()]}
+    files = [{"file": f"{name}.json", **made} for name, made in kept.items()]
+    return {**kept, **shipped, "files": files}
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def filled(markdown: str, kept: Mapping[str, Any]) -> str:
@@ -120,10 +127,11 @@ def _having(records: list[dict[str, Any]], words: list[str]) -> list[dict[str, A
     return [record for record in records if not set(map(str, record.values())).isdisjoint(words)]
 
 
-def _mean(records: list[dict[str, Any]]) -> dict[str, float]:
+def _mean(records: list[dict[str, Any]]) -> dict[str, float | None]:
     columns = {key: [record.get(key) for record in records] for key in records[0]}
     numbers = {key: of for key, of in columns.items() if all(isinstance(v, float) for v in of)}
-    return {key: sum(of) / len(of) for key, of in numbers.items()}
+    missing = {key: None for key, of in columns.items() if of == [None] * len(of)}
+    return {key: sum(of) / len(of) for key, of in numbers.items()} | missing
 
 
 class _Said(string.Formatter):
@@ -171,51 +179,6 @@ def _name(word: str) -> str:
 
     base, plus, draft = word.partition("+")
     return _SETS.get(word) or policy_name(base) + (f" + {policy_name(draft)}" if plus else "")
-
-
-def probe() -> str:
-    """What the shipped probe's own record says."""
-    parts = []
-    for path in sorted((ROOT / "probing" / "shipped").glob("*/probe.json")):
-        about = json.loads(path.read_text(encoding="utf-8"))
-        rows = {
-            "model": about["model"],
-            "site, label offset, τ": f"{about['site']}, {about['label_offset']}, "
-                                     f"{about['tau']:.3f}",
-            "dtype": about["dtype"],
-        }  # fmt: skip
-        parts.append(_record("shipped probe", {**rows, **about["metrics"]}))
-    return "\n\n".join(parts)
-
-
-def drafts() -> str:
-    """The shipped drafts' cards."""
-    parts = []
-    for path in sorted((ROOT / "decoding" / "shipped").glob("*/*/draft.json")):
-        about = json.loads(path.read_text(encoding="utf-8"))
-        known = {"target": about["target"], **about.get("about", {})}
-        flat = {name: known[name] for name in _OF_A_DRAFT if name in known}
-        parts.append(_record(f"shipped draft: {path.parent.name}", flat))
-    return "\n\n".join(parts) or "No draft is shipped; `switchsd draft train` makes one."
-
-
-_OF_A_DRAFT = (
-    *("target", "parameters", "dtype", "tokens", "tokens_seen", "training_seconds"),
-    *("held_out_texts", "mean_accepted"),
-)
-
-SHIPPED: dict[str, Callable[[], str]] = {"probe": probe, "drafts": drafts}
-
-
-def _record(title: str, record: Mapping[str, Any]) -> str:
-    rows = [f"| {name.replace('_', ' ')} | {_cell(value)} |" for name, value in record.items()]
-    return "\n".join([f"| {title} | |", "| --- | --- |", *rows])
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.3f}"
-    return (f"{value:,}" if isinstance(value, int) else str(value)).replace("_", r"\_")
 
 
 if __name__ == "__main__":
