@@ -170,6 +170,7 @@ def test_methods_are_left_out_or_named(target: Lens, drafts: Drafts) -> None:
         bench_methods(target, drafts, None, ["switchsd"])
 
 
+@pytest.mark.long
 def test_a_run_goes_on_and_writes_every_table(
     target: Lens, drafts: Drafts, prompts_file: Path, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -312,6 +313,7 @@ def _decodes_nothing(race_prompts: Callable[..., Any]) -> Callable[..., Any]:
     return told
 
 
+@pytest.mark.long
 def test_replay_equals_live_decoding(
     target: Lens, drafts: Drafts, traced: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -147,6 +147,7 @@ def check_everything(
     return total
 
 
+@pytest.mark.long
 def test_every_position_equals_live_decoding(made: Callable[..., Made]) -> None:
     parts = made()
     traced = trace(parts, PROMPT)

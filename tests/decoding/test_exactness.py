@@ -132,6 +132,7 @@ def test_a_cache_that_gathers_wrongly_is_seen(tiny: Callable[..., Lens], monkeyp
     assert max(kv_walk_errors(lens, 6)) > 1e-3
 
 
+@pytest.mark.long
 def test_tiny_parts_run_beside_and_are_read_afterwards(tmp_path: Path, monkeypatch) -> None:
     parts = TinyParts(tmp_path, verification=40, engine=2, kv_walks=4)
 
@@ -172,6 +173,7 @@ def _leave_a_note(folder: Path) -> None:
     (folder / "note").write_text(str(torch.get_num_threads()))
 
 
+@pytest.mark.long
 def test_the_other_process_goes_on_with_something_else(tmp_path: Path) -> None:
     parts = TinyParts(tmp_path, verification=2, engine=1, kv_walks=1)
     threads = torch.get_num_threads()

@@ -149,6 +149,7 @@ SAMPLED = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "drawn"),
     [
@@ -172,6 +173,7 @@ def test_sampled_outputs_have_the_targets_distribution(
     assert distance <= chance
 
 
+@pytest.mark.long
 def test_sampled_outputs_stay_exact_between_copies(tiny: Callable[..., Lens]) -> None:
     lens = tiny("llama", vocab_size=4, num_hidden_layers=1)
     draft = tiny("llama", vocab_size=4, num_hidden_layers=1, seed=9)
@@ -184,6 +186,7 @@ def test_sampled_outputs_stay_exact_between_copies(tiny: Callable[..., Lens]) ->
     assert distance <= chance
 
 
+@pytest.mark.long
 def test_the_check_sees_a_draft_that_lies_about_q(tiny: Callable[..., Lens]) -> None:
     class Liar(DraftModel):
         def propose(self, committed, limit, generator) -> DraftTree:

@@ -326,6 +326,7 @@ def test_drafts_its_own_vocabulary_only(tiny: Callable[..., Lens]) -> None:
     torch.testing.assert_close(tree.q[0, head.target_ids], logits.softmax(-1), atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shape", [None, TreeShape(8, 1, 3)])
 @pytest.mark.parametrize("subset", [3, pytest.param(None, marks=pytest.mark.slow)])
 def test_sampled_outputs_have_the_targets_distribution(

@@ -131,6 +131,7 @@ def test_paper_changes_sizes_and_no_data() -> None:
     assert drawn.layout.width is None
 
 
+@pytest.mark.long
 def test_the_font_is_cut_to_plain_truetype() -> None:
     from base64 import b64decode
     from io import BytesIO
