@@ -1,30 +1,184 @@
-"""Figures with intervals over prompts and, where something was drawn at random, over draws.
+"""Statistics with intervals over prompts, resampled whole because their tokens hang together.
 
-A figure is a function of how often each prompt counts. A resample is then a vector of counts, and
-figures of the same prompts are compared on the same resamples.
+A statistic is a function of how often each prompt counts. A resample is then a vector of counts,
+drawn in one place (`resamples`), and what is computed on the same counts is paired: differences,
+ratios and correlations of statistics are statistics themselves.
+
+    >>> speed = ratio(np.array([90.0, 60.0]), np.array([3.0, 1.0]))  # tokens, s of 2 prompts
+    >>> float(speed(np.array([1, 1]))), float(speed(np.array([0, 2])))
+    (37.5, 60.0)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
+from numpy.typing import ArrayLike
 
-from .errors import OneClassError, SwitchSDError
+from .errors import SwitchSDError
 
-Counts = Int[np.ndarray, " prompt"]
+Counts = Int[np.ndarray, "*draw prompt"]
 
-Figure = Callable[[Counts], float]
-"""How often each prompt counts → the figure; NaN where it does not exist."""
+Statistic = Callable[[Counts], Float[np.ndarray, "..."]]
+"""How often each prompt counts → a number, or one a column; NaN where it does not exist."""
+
+N_BOOT = 1000
+"""Resamples of what only adds up; statistics that sort take fewer."""
 
 
-def mean_figure(
-    prompt: Int[np.ndarray, " token"],
-    values: Shaped[np.ndarray, " token"],
+@dataclass(frozen=True)
+class Estimate:
+    """A number and its interval.
+
+    Attributes:
+        value: on all prompts.
+        low, high: percentiles over resamples.
+        skipped: resamples on which it does not exist; they are not in the interval.
+    """
+
+    value: float
+    low: float
+    high: float
+    skipped: int = 0
+
+    def columns(self, name: str) -> dict[str, float]:
+        """`name`, `name_low`, `name_high`, as tables have them."""
+        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
+
+
+NOTHING = Estimate(float("nan"), float("nan"), float("nan"))
+"""What cannot be measured."""
+
+
+@dataclass(frozen=True)
+class Draws:
+    """A statistic, a number or many columns, and its resampled values.
+
+    Attributes:
+        value: on all prompts.
+        drawn: on each resample; NaN where it does not exist.
+    """
+
+    value: Float[np.ndarray, "*column"]
+    drawn: Float[np.ndarray, "draw ..."]
+
+    def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+        """Percentiles of the resampled values, of each column."""
+        tail = (1 - level) / 2
+        low, high = np.nanquantile(self.drawn, [tail, 1 - tail], axis=0)
+        return low, high
+
+    def shares(self) -> Draws:
+        """Each column's share of the sum over columns, on all prompts and on each resample."""
+
+        def of(values: Float[np.ndarray, "... column"]) -> Float[np.ndarray, "... column"]:
+            whole = values.sum(-1, keepdims=True)
+            return values / np.where(whole == 0, np.nan, whole)
+
+        return Draws(of(self.value), of(self.drawn))
+
+    def estimate(self, level: float = 0.95) -> Estimate:
+        """Of one column; NaN throughout where it does not exist."""
+        known = self.drawn[~np.isnan(self.drawn)]
+        if not len(known) or np.isnan(self.value):
+            return replace(NOTHING, skipped=len(self.drawn))
+        # a ratio over nothing is infinite, and two such have no mean
+        ends = [(1 - level) / 2, (1 + level) / 2]
+        whole = np.isfinite(known).all()
+        low, high = np.quantile(known, ends, method="linear" if whole else "nearest")
+        return Estimate(float(self.value), float(low), float(high), len(self.drawn) - len(known))
+
+
+def resamples(n_prompts: int, *, n_boot: int = N_BOOT, seed: int = 0) -> Int[np.ndarray, "draw p"]:
+    """How often each prompt is drawn, with replacement."""
+    shares = np.full(n_prompts, 1 / n_prompts)
+    return np.random.default_rng(seed).multinomial(n_prompts, shares, size=n_boot)
+
+
+def draw(
+    statistic: Statistic, n_prompts: int, *, n_boot: int = N_BOOT, seed: int = 0, least: int = 2
+) -> Draws:
+    """A statistic on all prompts and on resampled ones; the same seed draws the same prompts.
+
+    Args:
+        statistic: of counts.
+        n_prompts: to resample.
+        n_boot: resamples.
+        seed: of the resampling.
+        least: prompts that there have to be; one prompt alone is always drawn.
+
+    Raises:
+        SwitchSDError: fewer than `least` prompts.
+    """
+    _enough(n_prompts, least)
+    copies = resamples(n_prompts, n_boot=n_boot, seed=seed)
+    return Draws(_whole(statistic, n_prompts), statistic(copies))
+
+
+def interval(
+    statistics: Statistic | Sequence[Statistic],
     n_prompts: int,
-) -> Figure:
+    *,
+    n_boot: int = 200,
+    seed: int = 0,
+    level: float = 0.95,
+) -> Estimate:
+    """A number with its percentile interval over prompts and, where it was repeated, repeats.
+
+    Args:
+        statistics: one, or one a random repeat: their mean counts, and both prompts and repeats
+            are resampled.
+        n_prompts: to resample.
+        n_boot: resamples.
+        seed: of the resampling.
+        level: of the interval.
+
+    Returns:
+        The estimate; NaN throughout where the statistic does not exist.
+
+    Raises:
+        SwitchSDError: fewer than two prompts.
+    """
+    if not isinstance(statistics, Sequence):
+        return draw(statistics, n_prompts, n_boot=n_boot, seed=seed).estimate(level)
+    if len(statistics) == 1:
+        return interval(statistics[0], n_prompts, n_boot=n_boot, seed=seed, level=level)
+    _enough(n_prompts, 2)
+    random, number = np.random.default_rng(seed), len(statistics)
+    shares = np.full(n_prompts, 1 / n_prompts)
+    drawn = [
+        (random.multinomial(n_prompts, shares), random.integers(0, number, number))
+        for _ in range(n_boot)
+    ]
+    copies, repeats = (np.stack(part) for part in zip(*drawn, strict=True))
+    every = np.stack([statistic(copies) for statistic in statistics], axis=1)  # [draw, repeat]
+    value = np.mean([_whole(statistic, n_prompts) for statistic in statistics])
+    return Draws(value, np.take_along_axis(every, repeats, axis=1).mean(axis=1)).estimate(level)
+
+
+def ratio(top: ArrayLike, bottom: ArrayLike) -> Statistic:
+    """Σ top / Σ bottom over prompts: a mean over all their tokens, a speed, a share.
+
+    Args:
+        top: [prompt, …] what a prompt's tokens (or steps) add up to.
+        bottom: [prompt] what that is divided by; over nothing it is infinite, 0 / 0 is NaN.
+    """
+    over, under = np.asarray(top, np.float64), np.asarray(bottom, np.float64)
+
+    def of(counts: Counts) -> Float[np.ndarray, ...]:
+        above, below = np.tensordot(counts, over, axes=1), np.asarray(counts @ under)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return above / below.reshape(below.shape + (1,) * (over.ndim - 1))
+
+    return of
+
+
+def mean(
+    prompt: Int[np.ndarray, " token"], values: Shaped[np.ndarray, " token"], n_prompts: int
+) -> Statistic:
     """Mean over tokens.
 
     Args:
@@ -33,24 +187,18 @@ def mean_figure(
         n_prompts: in all, those without a token included.
     """
     total = np.bincount(prompt, weights=values, minlength=n_prompts)
-    number = np.bincount(prompt, minlength=n_prompts)
-
-    def figure(counts: Counts) -> float:
-        tokens = float(counts @ number)
-        return float(counts @ total) / tokens if tokens else float("nan")
-
-    return figure
+    return ratio(total, np.bincount(prompt, minlength=n_prompts))
 
 
-def auroc_figure(
+def auroc(
     prompt: Int[np.ndarray, " token"],
     y: Bool[np.ndarray, " token"],
     scores: Float[np.ndarray, " token"],
     strata: Int[np.ndarray, " token"] | None = None,
-) -> Figure:
+) -> Statistic:
     """AUROC, ties half; with strata only pairs of tokens of the same stratum count.
 
-    The stratified figure is the share of such pairs, one of either class, that the score orders
+    The stratified one is the share of such pairs, one of either class, that the score orders
     rightly: each stratum weighs as many pairs as it has.
 
     Args:
@@ -59,6 +207,7 @@ def auroc_figure(
         scores: higher for the class `True`.
         strata: stratum of each token; one for all if None.
     """
+    y = np.asarray(y).astype(bool)
     stratum = np.zeros(len(y), np.int64) if strata is None else np.asarray(strata, np.int64)
     order = np.lexsort((scores, stratum))
     prompt, y, scores, stratum = (a[order] for a in (prompt, y, scores, stratum))
@@ -67,7 +216,7 @@ def auroc_figure(
     new_level = np.append(True, level[1:] != level[:-1])
     first = np.cumsum(fresh)[new_level] - 1 if len(y) else np.zeros(0, np.int64)
 
-    def figure(counts: Counts) -> float:
+    def of(counts: Int[np.ndarray, " prompt"]) -> float:
         weight = counts[prompt].astype(float)
         true = np.bincount(level, weights=weight * y)
         false = np.bincount(level, weights=weight * ~y)
@@ -76,216 +225,43 @@ def auroc_figure(
         pairs = float(of_true @ of_false)
         return float(true @ (below + 0.5 * false)) / pairs if pairs else float("nan")
 
-    return figure if len(y) else (lambda counts: float("nan"))
+    return each(of if len(y) else lambda counts: float("nan"))
 
 
-def minus(first: Figure, second: Figure) -> Figure:
+def minus(first: Statistic, second: Statistic) -> Statistic:
     """The difference, both on the same prompts."""
-    return lambda counts: first(counts) - second(counts)
+    return combined(np.subtract, first, second)
 
 
-def interval(
-    figures: Figure | Sequence[Figure],
-    n_prompts: int,
-    *,
-    n_boot: int = 200,
-    seed: int = 0,
-    level: float = 0.95,
-) -> Estimate:
-    """Mean over draws, with a percentile interval from resampling prompts and draws.
+def combined(how: Callable[..., Float[np.ndarray, "*any"]], *statistics: Statistic) -> Statistic:
+    """`how(first, second, …)`, all on the same prompts."""
 
-    Args:
-        figures: one, or one a draw.
-        n_prompts: to resample.
-        n_boot: resamples.
-        seed: of the resampling.
-        level: of the interval.
+    def of(counts: Counts) -> Float[np.ndarray, ...]:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return how(*(statistic(counts) for statistic in statistics))
 
-    Returns:
-        The estimate; NaN throughout where the figure does not exist.
+    return of
 
-    Raises:
-        SwitchSDError: fewer than two prompts.
-    """
-    draws = list(figures) if isinstance(figures, Sequence) else [figures]
-    if n_prompts < 2:
+
+def each(
+    one: Callable[[Int[np.ndarray, " prompt"]], float | Float[np.ndarray, " column"]],
+) -> Statistic:
+    """A statistic from a function of one vector of counts."""
+    return lambda counts: np.apply_along_axis(one, -1, counts)
+
+
+def prompt_numbers(prompts: ArrayLike) -> tuple[Int[np.ndarray, " token"], int]:
+    """Each token's prompt as a number from 0 on (in order of the names), and how many there are."""
+    names, numbers = np.unique(np.asarray(prompts), return_inverse=True)
+    return numbers, len(names)
+
+
+def _whole(statistic: Statistic, n_prompts: int) -> Float[np.ndarray, "*column"]:
+    return np.asarray(statistic(np.ones(n_prompts, np.int64)))
+
+
+def _enough(n_prompts: int, least: int) -> None:
+    if n_prompts < least:
         raise SwitchSDError(
-            f"an interval needs at least 2 prompts, got {n_prompts}; use more prompts"
+            f"an interval needs at least {least} prompts, got {n_prompts}; use more prompts"
         )
-    value = float(np.mean([draw(np.ones(n_prompts, np.int64)) for draw in draws]))
-    random = np.random.default_rng(seed)
-    found = []
-    for _ in range(n_boot):
-        counts = random.multinomial(n_prompts, np.full(n_prompts, 1 / n_prompts))
-        chosen = random.integers(0, len(draws), len(draws)) if len(draws) > 1 else [0]
-        found.append(float(np.mean([draws[place](counts) for place in chosen])))
-    kept = [figure for figure in found if np.isfinite(figure)]
-    if not kept or not np.isfinite(value):
-        return Estimate(float("nan"), float("nan"), float("nan"), skipped=n_boot)
-    low, high = np.quantile(kept, [(1 - level) / 2, (1 + level) / 2])
-    return Estimate(value, float(low), float(high), skipped=n_boot - len(kept))
-
-
-def columns(name: str, estimate: Estimate) -> dict[str, float]:
-    """`name`, `name_low`, `name_high`, as tables have them."""
-    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
-
-
-N_BOOT = 1000
-
-
-@dataclass(frozen=True)
-class Draws:
-    """An estimate of many columns and its resampled values.
-
-    Attributes:
-        value: on all prompts.
-        drawn: on each resample; NaN where a resample holds nothing to average.
-    """
-
-    value: Float[np.ndarray, "*column"]
-    drawn: Float[np.ndarray, "draw ..."]
-
-    def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-        """Percentiles of the resampled values."""
-        tail = (1 - level) / 2
-        low, high = np.nanquantile(self.drawn, [tail, 1 - tail], axis=0)
-        return low, high
-
-
-def resamples(n_prompts: int, *, n_boot: int = N_BOOT, seed: int = 0) -> Int[np.ndarray, "draw p"]:
-    """How often each prompt is drawn, with replacement.
-
-    Raises:
-        SwitchSDError: fewer than two prompts.
-    """
-    if n_prompts < 2:
-        raise SwitchSDError(
-            f"an interval needs at least 2 prompts, got {n_prompts}; use more prompts"
-        )
-    shares = np.full(n_prompts, 1 / n_prompts)
-    return np.random.default_rng(seed).multinomial(n_prompts, shares, size=n_boot)
-
-
-def pooled_mean(
-    sums: Float[np.ndarray, "prompt ..."],
-    counts: Shaped[np.ndarray, " prompt"],
-    *,
-    n_boot: int = N_BOOT,
-    seed: int = 0,
-) -> Draws:
-    """Σ sums / Σ counts over prompts: the mean over all their tokens.
-
-    Args:
-        sums: what a prompt's tokens add up to.
-        counts: how many tokens that were.
-        n_boot: resamples.
-        seed: of the resampling; the same seed draws the same prompts.
-
-    Raises:
-        SwitchSDError: fewer than two prompts, or no token in any.
-    """
-    counts = np.asarray(counts, np.float64)
-    if not counts.sum():
-        raise SwitchSDError("no token to average over in any prompt; use other prompts")
-    copies = resamples(len(counts), n_boot=n_boot, seed=seed)
-    total = copies @ counts
-    total = np.where(total > 0, total, np.nan)
-    drawn = np.tensordot(copies, sums, axes=1)
-    return Draws(
-        sums.sum(0) / counts.sum(), drawn / total.reshape(-1, *(1 for _ in drawn.shape[1:]))
-    )
-
-
-Statistic = Callable[..., float]
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A figure and its interval; `skipped` resamples had one class only and are not in it."""
-
-    value: float
-    low: float
-    high: float
-    skipped: int = 0
-
-
-def bootstrap(
-    stat: Statistic,
-    groups: Shaped[np.ndarray, " n"],
-    *arrays: Shaped[np.ndarray, " n"],
-    n_boot: int = 200,
-    seed: int = 0,
-    level: float = 0.95,
-) -> Estimate:
-    """`stat(*arrays)` with a percentile interval from resampling whole prompts.
-
-    `stat` must not depend on the order of tokens. Arrays are sorted by the last one first, which
-    makes the sort inside AUROC linear.
-
-    Raises `SwitchSDError` with fewer than two prompts.
-    """
-    value = stat(*arrays)
-    sample = _Resampler(groups, n_boot, seed)
-    ordered = sample.sort(arrays)
-    drawn = [sample.apply(stat, ordered, draw) for draw in range(n_boot)]
-    return _interval(value, drawn, level)
-
-
-def bootstrap_difference(
-    stat: Statistic,
-    groups: Shaped[np.ndarray, " n"],
-    y: Shaped[np.ndarray, " n"],
-    first: Float[np.ndarray, " n"],
-    second: Float[np.ndarray, " n"],
-    *,
-    n_boot: int = 200,
-    seed: int = 0,
-    level: float = 0.95,
-) -> Estimate:
-    """stat(y, first) − stat(y, second), paired: both are computed on the same resampled prompts.
-
-    Raises `SwitchSDError` with fewer than two prompts.
-    """
-    value = stat(y, first) - stat(y, second)
-    sample = _Resampler(groups, n_boot, seed)
-    a, b = sample.sort((y, first)), sample.sort((y, second))
-    drawn: list[float | None] = []
-    for draw in range(n_boot):
-        left, right = sample.apply(stat, a, draw), sample.apply(stat, b, draw)
-        drawn.append(None if left is None or right is None else left - right)
-    return _interval(value, drawn, level)
-
-
-class _Resampler:
-    """Draws prompts with replacement; every array keeps its sorted order in every draw."""
-
-    def __init__(self, groups: Shaped[np.ndarray, " n"], n_boot: int, seed: int) -> None:
-        names, self.codes = np.unique(np.asarray(groups), return_inverse=True)
-        if len(names) < 2:
-            raise SwitchSDError(
-                f"an interval needs at least 2 prompts, got {len(names)}; use more prompts"
-            )
-        random = np.random.default_rng(seed)
-        shares = np.full(len(names), 1 / len(names))
-        self.copies = random.multinomial(len(names), shares, size=n_boot)
-
-    def sort(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        order = np.argsort(arrays[-1], kind="stable")
-        return [self.codes[order], *(np.asarray(array)[order] for array in arrays)]
-
-    def apply(self, stat: Statistic, ordered: list[np.ndarray], draw: int) -> float | None:
-        codes, *arrays = ordered
-        rows = np.repeat(np.arange(len(codes)), self.copies[draw][codes])
-        try:
-            return stat(*(array[rows] for array in arrays))
-        except OneClassError:
-            return None
-
-
-def _interval(value: float, drawn: Sequence[float | None], level: float) -> Estimate:
-    kept = [figure for figure in drawn if figure is not None]
-    if not kept:
-        raise SwitchSDError("every resample has one class only; use more prompts")
-    low, high = np.quantile(kept, [(1 - level) / 2, (1 + level) / 2])
-    return Estimate(value, float(low), float(high), skipped=len(drawn) - len(kept))

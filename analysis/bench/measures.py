@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from ...data.labels import loop_start
+from ...intervals import combined, draw, ratio
 
 BASE = "vanilla"
 
@@ -200,7 +201,7 @@ def draft_rows(runs: pd.DataFrame, steps: pd.DataFrame, order: Sequence[str]) ->
             drafted = _drafted(steps, name, policy)
             before = drafted[drafted["position"] < drafted["loop"]]
             counted = np.minimum(before["accepted"], before["loop"] - before["position"])
-            ratio = speed_ratio(runs[runs["set"] == name], policy, "vanilla")
+            faster = speed_ratio(runs[runs["set"] == name], policy, "vanilla")
             rows.append(
                 {
                     "set": name,
@@ -208,9 +209,9 @@ def draft_rows(runs: pd.DataFrame, steps: pd.DataFrame, order: Sequence[str]) ->
                     "mean_accepted": drafted["accepted"].mean(),
                     "mean_accepted_without_loops": counted.mean(),
                     "tokens_per_s": mine["n_tokens"].sum() / mine["decode_s"].sum(),
-                    "speedup": ratio[0],
-                    "speedup_low": ratio[1],
-                    "speedup_high": ratio[2],
+                    "speedup": faster[0],
+                    "speedup_low": faster[1],
+                    "speedup_high": faster[2],
                     "n_prompts": len(mine),
                     "n_exact": int(mine["token_exact"].sum()),
                 }
@@ -250,19 +251,10 @@ def over_eagle3(runs: pd.DataFrame) -> pd.DataFrame:
 def speed_ratio(runs: pd.DataFrame, policy: str, base: str) -> tuple[float, float, float]:
     """Pooled tokens/s of one policy over another's, and its 95 % interval over prompts."""
     wide = runs.pivot(index="prompt_id", columns="policy", values=["n_tokens", "decode_s"])
-    tokens, seconds = (
-        wide[value][[policy, base] if policy != base else [policy]].to_numpy(float)
-        for value in ("n_tokens", "decode_s")
-    )
-
-    def ratio(rows: np.ndarray) -> np.ndarray:
-        speed = tokens[rows].sum(axis=-2) / seconds[rows].sum(axis=-2)
-        return speed[..., 0] / speed[..., -1]
-
-    n = len(tokens)
-    drawn = ratio(np.random.default_rng(0).integers(0, n, (_RESAMPLES, n)))
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return float(ratio(np.arange(n))), float(low), float(high)
+    speeds = [ratio(wide["n_tokens", name], wide["decode_s", name]) for name in (policy, base)]
+    faster = combined(np.divide, *speeds)
+    found = draw(faster, len(wide), n_boot=_RESAMPLES, least=1).estimate()
+    return found.value, found.low, found.high
 
 
 def eval_table(rows: pd.DataFrame) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...errors import SwitchSDError
-from ...intervals import Figure, columns, interval, minus
+from ...intervals import Statistic, interval, minus
 from ...probing.activations.capture import TextBatch, text_batches
 from ...probing.copy_probe import CopyProbe
 from ...probing.interventions import Edit
@@ -24,7 +24,7 @@ from ...probing.lens import Lens
 from ...progress import Progress, silent
 from ..explain.head_sets import Head, check_heads
 from .copy_texts import CopyTexts
-from .teacher_forced import FIGURES, Edits, figures, teacher_forced
+from .teacher_forced import FIGURES, Edits, losses, teacher_forced
 
 
 @dataclass(frozen=True)
@@ -154,22 +154,22 @@ def ablate(
     return pd.concat(parts, ignore_index=True)
 
 
-def pass_figures(texts: CopyTexts, passes: pd.DataFrame) -> list[dict[str, Figure]]:
+def pass_losses(texts: CopyTexts, passes: pd.DataFrame) -> list[dict[str, Statistic]]:
     """The figures of each draw of `ablate` (or of any passes kept in that form)."""
     n = len(texts.tokens)
     found = []
     for draw in range(int(passes["draw"].max()) + 1):
         rows = passes[passes["draw"] == draw].sort_values("place")
-        found.append(figures(texts, rows.iloc[:n], rows.iloc[n:]))
+        found.append(losses(texts, rows.iloc[:n], rows.iloc[n:]))
     return found
 
 
 def ablation_row(
-    clean: dict[str, Figure],
-    ablated: list[dict[str, Figure]],
+    clean: dict[str, Statistic],
+    ablated: list[dict[str, Statistic]],
     n_prompts: int,
     *,
-    against: list[dict[str, Figure]] | None = None,
+    against: list[dict[str, Statistic]] | None = None,
     seed: int = 0,
 ) -> dict[str, float]:
     """Every figure with its interval, its change from the clean model, and from random heads.
@@ -188,10 +188,10 @@ def ablation_row(
     row: dict[str, float] = {}
     for name in FIGURES:
         draws = [one[name] for one in ablated]
-        row |= columns(name, interval(draws, n_prompts, seed=seed))
+        row |= interval(draws, n_prompts, seed=seed).columns(name)
         change = [minus(draw, clean[name]) for draw in draws]
-        row |= columns(f"{name}_change", interval(change, n_prompts, seed=seed))
+        row |= interval(change, n_prompts, seed=seed).columns(f"{name}_change")
         if against is not None:
             excess = [minus(draws[0], other[name]) for other in against]
-            row |= columns(f"{name}_against_random", interval(excess, n_prompts, seed=seed))
+            row |= interval(excess, n_prompts, seed=seed).columns(f"{name}_against_random")
     return row

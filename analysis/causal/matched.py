@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 
 from ...errors import SwitchSDError
-from ...intervals import auroc_figure, columns, interval, minus
+from ...intervals import auroc, draw, each, interval, minus
 from ...probing.corpora.partition import assign_parts, parts_of
 from ...probing.corpora.surface import TOKEN_CLASSES
 from ...probing.lens import Lens
@@ -127,17 +128,17 @@ def matched_study(
     }
     rows: list[dict[str, Any]] = []
     for name, score in scores.items():
-        overall = auroc_figure(matched.prompt, matched.goes_on, score)
-        within = auroc_figure(matched.prompt, matched.goes_on, score, matched.stratum)
+        overall = auroc(matched.prompt, matched.goes_on, score)
+        within = auroc(matched.prompt, matched.goes_on, score, matched.stratum)
         if not rows:
             first = within
         row = {"score": name, **about}
-        for column, figure in (
+        for column, statistic in (
             ("auroc", overall),
             ("auroc_within", within),
             ("first_gain", minus(first, within)),
         ):
-            row |= columns(column, interval(figure, matched.n_prompts, seed=seed))
+            row |= interval(statistic, matched.n_prompts, seed=seed).columns(column)
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -189,26 +190,16 @@ def matched_parts(
         `parts` with `difference` (of means within strata, weighted by pairs), `share` (of the
         whole logit's; they sum to 1), each with `_low` and `_high`, and `auroc_within`.
     """
-    ones = np.ones(matched.n_prompts, np.int64)
-    difference = _differences(matched, values, ones)
-    random = np.random.default_rng(seed)
-    even = np.full(matched.n_prompts, 1 / matched.n_prompts)
-    drawn = np.stack(
-        [
-            _differences(matched, values, random.multinomial(matched.n_prompts, even))
-            for _ in range(n_boot)
-        ]
+    difference = draw(
+        each(partial(_differences, matched, values)), matched.n_prompts, n_boot=n_boot, seed=seed
     )
-    drawn = drawn[np.isfinite(drawn).all(1)]
     table = parts.reset_index(drop=True)
-    for name, value, resampled in (
-        ("difference", difference, drawn),
-        ("share", difference / difference.sum(), drawn / drawn.sum(1, keepdims=True)),
-    ):
-        low, high = np.quantile(resampled, [0.025, 0.975], axis=0)
-        table = table.assign(**{name: value, f"{name}_low": low, f"{name}_high": high})
+    for name, found in (("difference", difference), ("share", difference.shares())):
+        low, high = found.interval()
+        table = table.assign(**{name: found.value, f"{name}_low": low, f"{name}_high": high})
+    ones = np.ones(matched.n_prompts, np.int64)
     aurocs = [
-        auroc_figure(matched.prompt, matched.goes_on, column, matched.stratum)(ones)
+        float(auroc(matched.prompt, matched.goes_on, column, matched.stratum)(ones))
         for column in values.T
     ]
     return table.assign(auroc_within=aurocs)

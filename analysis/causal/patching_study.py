@@ -11,10 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Int
 from scipy.stats import rankdata
 
 from ...errors import SwitchSDError
-from ...intervals import Counts, Figure, columns, interval
+from ...intervals import Estimate, Statistic, each, interval, mean, ratio
 from ...probing.copy_probe import CopyProbe
 from ...probing.lens import Lens
 from ...progress import Progress, silent
@@ -106,7 +107,7 @@ def component_shares(components: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame
             table = part.pivot_table(target, "pair", "region", "sum", 0.0)
             table = table.reindex(index=pairs, columns=list(REGIONS), fill_value=0.0)
             effect = table.sum(axis=1).to_numpy()
-            share = _columns("share", _ratio(effect, gaps), len(pairs), seed)
+            share = _columns("share", ratio(effect, gaps), len(pairs), seed)
             row = {"layer": layer, "head": head, "target": target, **share}
             row |= {f"at_{name}": float(table[name].sum() / gaps.sum()) for name in REGIONS}
             rows.append(row)
@@ -131,7 +132,7 @@ def total_shares(components: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
         for name in ("heads", "MLPs"):
             mine = components[kind == name].groupby("pair")[target].sum()
             effect = mine.reindex(pairs, fill_value=0.0).to_numpy()
-            share = _columns("share", _ratio(effect, gaps), len(pairs), seed)
+            share = _columns("share", ratio(effect, gaps), len(pairs), seed)
             rows.append({"target": target, "kind": name, **share})
     return pd.DataFrame(rows)
 
@@ -153,38 +154,32 @@ def agreement(units: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
         names, pair = np.unique(part["pair"], return_inverse=True)
         x, y = (part[name].to_numpy(float) for name in ("gradient", "exact"))
         row = {"target": target, "n_units": len(part), "n_pairs": len(names)}
-        for name, figure in (
+        for name, statistic in (
             ("correlation", _correlation(pair, x, y)),
             ("rank_correlation", _correlation(pair, x, y, ranked=True)),
-            ("same_sign", _share(pair, np.sign(x) == np.sign(y))),
+            ("same_sign", mean(pair, np.sign(x) == np.sign(y), len(names))),
         ):
-            row |= _columns(name, figure, len(names), seed)
+            row |= _columns(name, statistic, len(names), seed)
         rows.append(row | {"slope": float(x @ y / max(x @ x, 1e-30))})
     return pd.DataFrame(rows)
 
 
-def _columns(name: str, figure: Figure, n_pairs: int, seed: int) -> dict[str, float]:
-    """A figure with its interval; one pair has none."""
+def _columns(name: str, statistic: Statistic, n_pairs: int, seed: int) -> dict[str, float]:
+    """With its interval; one pair has none."""
     if n_pairs > 1:
-        return columns(name, interval(figure, n_pairs, seed=seed))
-    alone = figure(np.ones(1, np.int64))
-    return {name: alone, f"{name}_low": float("nan"), f"{name}_high": float("nan")}
+        return interval(statistic, n_pairs, seed=seed).columns(name)
+    alone = float(statistic(np.ones(1, np.int64)))
+    return Estimate(alone, np.nan, np.nan).columns(name)
 
 
-def _ratio(effect: np.ndarray, gaps: np.ndarray) -> Figure:
-    return lambda counts: float(counts @ effect / (counts @ gaps))
-
-
-def _share(pair: np.ndarray, holds: np.ndarray) -> Figure:
-    return lambda counts: float(np.average(holds, weights=counts[pair]))
-
-
-def _correlation(pair: np.ndarray, x: np.ndarray, y: np.ndarray, *, ranked: bool = False) -> Figure:
-    def figure(counts: Counts) -> float:
+def _correlation(
+    pair: np.ndarray, x: np.ndarray, y: np.ndarray, *, ranked: bool = False
+) -> Statistic:
+    def of(counts: Int[np.ndarray, " pair"]) -> float:
         rows = np.repeat(np.arange(len(x)), counts[pair])
         a, b = (rankdata(v[rows]) if ranked else v[rows] for v in (x, y))
         a, b = a - a.mean(), b - b.mean()
         scale = float(np.sqrt((a @ a) * (b @ b)))
         return float(a @ b) / scale if scale else float("nan")
 
-    return figure
+    return each(of)

@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 
 from ...errors import SwitchSDError
-from ...intervals import Figure
+from ...intervals import Statistic
 from ...stages import Done, stage
 from ..explain.attribution import layers_below
 from ..explain.head_sets import Head, matched_random_heads, top_heads
 from ..explain.head_table import INDUCTION
 from ..explain.heads_run import explain_heads
 from ..explain.reading import reading
-from .ablation import ablate, ablation_row, pass_figures
+from .ablation import ablate, ablation_row, pass_losses
 from .copy_pairs import copy_pairs, kinds_pool
 from .matched import (
     by_kind,
@@ -52,7 +52,7 @@ def ablation(study: ExplainStudy) -> None:
     sets = ablation_sets(study)
     study.run.write_table("ablation_sets", sets_table(sets))
     clean_pass, [clean] = _passes(study, "none", 0, [[]])
-    figures: dict[tuple[str, int], list[dict[str, Figure]]] = {}
+    figures: dict[tuple[str, int], list[dict[str, Statistic]]] = {}
     digests = [clean_pass.digest]
     for done, ((kind, k), chosen) in enumerate(sets.items()):
         study.progress("ablations", done, len(sets))
@@ -209,7 +209,7 @@ def _largest(shares: pd.DataFrame) -> pd.DataFrame:
 
 def _passes(
     study: ExplainStudy, kind: str, k: int, sets: list[list[Head]]
-) -> tuple[Done, list[dict[str, Figure]]]:
+) -> tuple[Done, list[dict[str, Statistic]]]:
     """The passes of some sets of heads, from disk if they were made, and their figures."""
     means = study.means
     done = stage(
@@ -221,7 +221,7 @@ def _passes(
             what=f"{kind} {k}", progress=study.progress,
         ),
     )  # fmt: skip
-    return done, pass_figures(study.texts, done.table)
+    return done, pass_losses(study.texts, done.table)
 
 
 def _counts(study: ExplainStudy) -> list[dict[str, Any]]:

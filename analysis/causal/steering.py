@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...errors import SwitchSDError
-from ...intervals import Figure, columns, interval, mean_figure, minus
+from ...intervals import Statistic, interval, mean, minus
 from ...probing.activations.capture import TextBatch, text_batches
 from ...probing.copy_probe import CopyProbe
 from ...probing.interventions import Edit, adding_site
@@ -34,7 +34,7 @@ FIGURES = (
     "kept_probability",
     "loss_elsewhere",
 )
-"""What a dose is judged by, see `steering_figures`."""
+"""What a dose is judged by, see `steering_losses`."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def steer(
     """
     used = [dose for dose in doses if dose]
     total, done = 1 + len(used) * sum(map(len, vectors.values())), 1
-    clean = steering_figures(texts, *teacher_forced(lens, texts, None))
+    clean = steering_losses(texts, *teacher_forced(lens, texts, None))
     rows = []
     for name, drawn in vectors.items():
         rows.append({"direction": name, "dose": 0.0, "draws": len(drawn)}
@@ -163,7 +163,7 @@ def steer(
             found = []
             for vector in drawn:
                 edits = steering(dose * std * vector, site, texts)
-                found.append(steering_figures(texts, *teacher_forced(lens, texts, None, edits)))
+                found.append(steering_losses(texts, *teacher_forced(lens, texts, None, edits)))
                 done += 1
                 progress("steering", done, total)
             row = _row(clean, found, texts.n_prompts, seed)
@@ -174,9 +174,9 @@ def steer(
     return table.iloc[np.lexsort((table["dose"], keys))].reset_index(drop=True)
 
 
-def steering_figures(
+def steering_losses(
     texts: CopyTexts, table: pd.DataFrame, elsewhere: pd.DataFrame
-) -> dict[str, Figure]:
+) -> dict[str, Statistic]:
     """What a steered pass does to copying.
 
     Returns:
@@ -191,13 +191,13 @@ def steering_figures(
     follows = offered & (tokens["candidate"] == tokens["id"]).to_numpy()
     chosen = table["candidate_hit"].to_numpy(float)
     likely = np.exp(table["candidate_log_prob"].to_numpy(float))
-    found: dict[str, Figure] = {}
+    found: dict[str, Statistic] = {}
     for name, where in (("taken_up", offered & ~follows), ("kept", follows)):
-        found[name] = mean_figure(prompt[where], chosen[where], n)
-        found[f"{name}_probability"] = mean_figure(prompt[where], likely[where], n)
+        found[name] = mean(prompt[where], chosen[where], n)
+        found[f"{name}_probability"] = mean(prompt[where], likely[where], n)
     # only where the vector is added
     after = texts.elsewhere["position"].to_numpy() >= _starts(texts)
-    found["loss_elsewhere"] = mean_figure(
+    found["loss_elsewhere"] = mean(
         texts.prompt_of(texts.elsewhere["row"].to_numpy())[after],
         -elsewhere["log_prob"].to_numpy()[after],
         n,
@@ -211,12 +211,12 @@ def _starts(texts: CopyTexts) -> np.ndarray:
 
 
 def _row(
-    clean: dict[str, Figure], found: list[dict[str, Figure]], n_prompts: int, seed: int
+    clean: dict[str, Statistic], found: list[dict[str, Statistic]], n_prompts: int, seed: int
 ) -> dict[str, float]:
     row: dict[str, float] = {}
     for name in FIGURES:
         draws = [one[name] for one in found]
-        row |= columns(name, interval(draws, n_prompts, seed=seed))
+        row |= interval(draws, n_prompts, seed=seed).columns(name)
         change = [minus(draw, clean[name]) for draw in draws]
-        row |= columns(f"{name}_change", interval(change, n_prompts, seed=seed))
+        row |= interval(change, n_prompts, seed=seed).columns(f"{name}_change")
     return row

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from ...data.context_index import SPAN
-from ...intervals import Figure, auroc_figure, mean_figure
+from ...intervals import Statistic, auroc, mean
 from ...probing.activations.capture import TextBatch, text_batches
 from ...probing.copy_probe import CopyProbe
 from ...probing.interventions import Edit, edited
@@ -29,7 +29,7 @@ FIGURES = (
     "accepted_copy_length",
     "loss_elsewhere",
 )
-"""What a pass is judged by, see `figures`."""
+"""What a pass is judged by, see `losses`."""
 
 _BATCH_TOKENS = 2048  # bounds the logits held at a time: 400 MB at a vocabulary of 49,152
 
@@ -101,7 +101,7 @@ def teacher_forced(
     return table, pd.DataFrame({"log_prob": elsewhere})
 
 
-def figures(texts: CopyTexts, table: pd.DataFrame, elsewhere: pd.DataFrame) -> dict[str, Figure]:
+def losses(texts: CopyTexts, table: pd.DataFrame, elsewhere: pd.DataFrame) -> dict[str, Statistic]:
     """What a pass says about copying, as functions of how often each prompt counts.
 
     Args:
@@ -121,17 +121,13 @@ def figures(texts: CopyTexts, table: pd.DataFrame, elsewhere: pd.DataFrame) -> d
     copied, offered = tokens["copied"].to_numpy(), texts.offered
     probe = table["probe"].to_numpy()
     return {
-        "probe_auroc": auroc_figure(prompt, copied, probe),
-        "probe_auroc_given_match": auroc_figure(
-            prompt[offered], texts.goes_on[offered], probe[offered]
-        ),
-        "copy_probability": mean_figure(
-            prompt[copied], np.exp(table["log_prob"].to_numpy()[copied]), n
-        ),
-        "accepted_copy_length": mean_figure(
+        "probe_auroc": auroc(prompt, copied, probe),
+        "probe_auroc_given_match": auroc(prompt[offered], texts.goes_on[offered], probe[offered]),
+        "copy_probability": mean(prompt[copied], np.exp(table["log_prob"].to_numpy()[copied]), n),
+        "accepted_copy_length": mean(
             prompt[offered], accepted_lengths(texts, table["hit"].to_numpy())[offered], n
         ),
-        "loss_elsewhere": mean_figure(
+        "loss_elsewhere": mean(
             texts.prompt_of(texts.elsewhere["row"].to_numpy()),
             -elsewhere["log_prob"].to_numpy(),
             n,

@@ -12,10 +12,9 @@ from collections.abc import Set
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
 
 from ...errors import SwitchSDError
-from ...intervals import Draws, pooled_mean
+from ...intervals import Draws, Statistic, draw, minus, ratio
 from ...probing.corpora.token_table import label_table
 from ...probing.lens import Lens
 from ...progress import Progress, silent
@@ -102,14 +101,14 @@ def separation_draws(sums: pd.DataFrame, *, seed: int = 0) -> tuple[pd.DataFrame
     parts = sums[["part", "kind", "layer", "index"]].drop_duplicates("part", ignore_index=True)
     prompts = sums["prompt_id"].drop_duplicates().tolist()
 
-    def mean(column: str, count: str) -> Draws:
+    def mean(column: str, count: str) -> Statistic:
         wide = sums.pivot_table(index="prompt_id", columns="part", values=column, aggfunc="sum")
         whole = sums[sums["part"] == parts["part"].iloc[0]].groupby("prompt_id")[count].sum()
         ordered = wide.loc[prompts, parts["part"].tolist()].to_numpy(np.float64)
-        return pooled_mean(ordered, whole.loc[prompts].to_numpy(), seed=seed)
+        return ratio(ordered, whole.loc[prompts].to_numpy())
 
-    copy, other = mean("copy_sum", "n_copy"), mean("other_sum", "n_other")
-    return parts, Draws(copy.value - other.value, copy.drawn - other.drawn)
+    separation = minus(mean("copy_sum", "n_copy"), mean("other_sum", "n_other"))
+    return parts, draw(separation, len(prompts), seed=seed)
 
 
 def separation_table(sums: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
@@ -132,18 +131,8 @@ def kinds_table(sums: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
     return _with_shares(pd.DataFrame({"kind": kinds, "parts": member.sum(0).astype(int)}), summed)
 
 
-def shares(draws: Draws) -> Draws:
-    """Each column's share of the sum over columns, on all prompts and on each resample."""
-
-    def of(values: Float[np.ndarray, "*draw column"]) -> np.ndarray:
-        whole = values.sum(-1, keepdims=True)
-        return values / np.where(whole == 0, np.nan, whole)
-
-    return Draws(of(draws.value), of(draws.drawn))
-
-
 def _with_shares(names: pd.DataFrame, draws: Draws) -> pd.DataFrame:
-    share = shares(draws)
+    share = draws.shares()
     low, high = draws.interval()
     share_low, share_high = share.interval()
     return names.assign(

@@ -67,9 +67,8 @@ class Link:
 
     def rank_correlation(self) -> Estimate:
         """Spearman's ρ; the interval resamples prompts and random repeats, not heads."""
-        drawn = _correlations(self.score.drawn, self.share.drawn)
-        value = float(_correlations(self.score.value[None], self.share.value[None])[0])
-        return _estimate(value, drawn)
+        value = _correlations(self.score.value[None], self.share.value[None])[0]
+        return Draws(value, _correlations(self.score.drawn, self.share.drawn)).estimate()
 
     def overlap(self, k: int = 10) -> dict[str, float]:
         """How many heads are in both top k, against k heads drawn blindly from all.
@@ -148,8 +147,3 @@ def _correlations(
     a, b = a - a.mean(1, keepdims=True), b - b.mean(1, keepdims=True)
     scale = np.sqrt((a * a).sum(1) * (b * b).sum(1))
     return (a * b).sum(1) / np.where(scale == 0, np.nan, scale)
-
-
-def _estimate(value: float, drawn: Float[np.ndarray, " draw"]) -> Estimate:
-    low, high = np.nanquantile(drawn, [0.025, 0.975])
-    return Estimate(value, float(low), float(high))

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from ...errors import SwitchSDError
-from ...intervals import Draws, pooled_mean
+from ...intervals import Draws, draw, ratio
 from ...probing.lens import Lens
 from ...progress import Progress, silent
 from .attention import ON_REPEATS, ON_TEXT, random_repeats, real_targets, score_repeats, score_text
@@ -73,7 +73,7 @@ def score_draws(sums: pd.DataFrame, score: str, *, seed: int = 0) -> Draws:
     mass, counts = _by_prompt(sums, score, "mass", "queries")
     if not counts.sum():
         raise SwitchSDError(f"no token in the texts has a target for {score}; use other texts")
-    return pooled_mean(mass, counts, seed=seed)
+    return draw(ratio(mass, counts), len(counts), seed=seed)
 
 
 def head_table(sums: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:

@@ -34,7 +34,6 @@ from .corpus import (
     labelled_reads,
     separation_draws,
     separation_table,
-    shares,
     text_parts,
 )
 from .head_link import Link
@@ -157,7 +156,7 @@ def link_of(
     found = score_draws(scores, score, seed=seed)
     all_heads = scores[["layer", "head"]].drop_duplicates().sort_values(["layer", "head"])
     names, separation = separation_draws(parts, seed=seed)
-    share = shares(separation)
+    share = separation.shares()
     is_head = (names["kind"] == "head").to_numpy()
     heads = names.loc[is_head, ["layer", "index"]].rename(columns={"index": "head"})
     heads = heads.reset_index(drop=True)

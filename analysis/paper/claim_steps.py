@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from ...data.labels import loop_start
 from ...errors import SwitchSDError
-from ...intervals import Estimate
+from ...intervals import Estimate, combined, draw, ratio
 from ...runs import Run, read_parquet
 from ..bench.measures import before_loops, per_prompt, speed_ratio
 from ..bench.methods import SPS
@@ -23,7 +23,6 @@ from ..replay.replay import replay
 from ..replay.settings import Setting
 from ..traces.trace import CounterfactualTrace
 
-_RESAMPLES = 1000
 _CHAINS = ("copyspec", "switchsd", "bandit-ucb")
 
 
@@ -115,29 +114,9 @@ def ratio_of_sums(
         sums = pd.DataFrame({"top": top(mine), "bottom": bottom(mine), "id": mine["prompt_id"]})
         parts.append(sums.astype({"top": float, "bottom": float}).groupby("id").sum())
     prompts = sorted(set.union(*(set(part.index) for part in parts)))  # no such step there: 0
-    filled = [part.reindex(prompts, fill_value=0.0).to_numpy() for part in parts]
-    stacked = np.stack(filled)  # [policy, prompt, 2]
-    return over_prompts(
-        len(prompts),
-        lambda rows: combine(*_ratios(stacked[:, rows].sum(axis=-2))),
-    )
-
-
-def over_prompts(count: int, figure: Callable[[np.ndarray], Float[np.ndarray, "*any"]]) -> Estimate:
-    """A figure of all prompts, and its 95 % interval over resampled ones.
-
-    Args:
-        count: of the prompts.
-        figure: of rows of prompts; the last axis of what it is given are the prompts.
-    """
-    drawn = figure(np.random.default_rng(0).integers(0, count, (_RESAMPLES, count)))
-    known = np.asarray(drawn, dtype=float)
-    known = known[~np.isnan(known)]
-    if not np.isfinite(known).all():  # a ratio over nothing is infinite; no mean of two such
-        low, high = np.quantile(known, [0.025, 0.975], method="nearest")
-    else:
-        low, high = np.quantile(known, [0.025, 0.975]) if len(known) else (np.nan, np.nan)
-    return Estimate(float(figure(np.arange(count))), float(low), float(high))
+    filled = [part.reindex(prompts, fill_value=0.0) for part in parts]
+    ratios = [ratio(part["top"], part["bottom"]) for part in filled]
+    return draw(combined(combine, *ratios), len(prompts), least=1).estimate()
 
 
 def speed_over(
@@ -154,11 +133,6 @@ def speed_over(
     if not shared.any():
         return None
     return Estimate(*speed_ratio(prompts[shared], policy, base))
-
-
-def _ratios(sums: Float[np.ndarray, "policy *any 2"]) -> list[Float[np.ndarray, "*any"]]:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return [part[..., 0] / part[..., 1] for part in sums]
 
 
 def _read(file: Path) -> pd.DataFrame:

@@ -6,14 +6,13 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from ...intervals import Estimate
+from ...intervals import Counts, Estimate, combined, draw, ratio
 from ..cost.profile import LatencyProfile
 from ..replay.acceptance import both_paths
 from ..replay.replay import replay
 from ..replay.settings import Setting
 from ..traces.columns import GAMMA
 from ..traces.trace import CounterfactualTrace
-from .claim_steps import over_prompts
 from .claims import PROFILE, TRACE, Claim, Question
 
 _SET, _LONGEST = "humaneval", 20
@@ -77,11 +76,11 @@ def best_gamma_shift(
         for name in ("switchsd", kind)
     )
 
-    def shift(rows: np.ndarray) -> Float[np.ndarray, "*any"]:
-        inner, outer = (ms[:, rows].sum(axis=-1).argmin(axis=0) for ms in (inside, alone))
-        return inner - outer
+    def shift(counts: Counts) -> np.ndarray:
+        inner, outer = ((counts @ ms.T).argmin(axis=-1) for ms in (inside, alone))
+        return (inner - outer).astype(float)
 
-    return over_prompts(len(trace.prompts), shift)
+    return draw(shift, len(trace.prompts), least=1).estimate()
 
 
 def _paths(trace: CounterfactualTrace) -> pd.DataFrame | None:
@@ -113,12 +112,5 @@ def _compared(paths: pd.DataFrame, column: int, combine: np.ufunc) -> Estimate |
     on, off = _sums(paths, "on"), _sums(paths, "off")
     if not on[:, 2].sum() or not off[:, 2].sum():
         return None
-
-    def figure(rows: np.ndarray) -> Float[np.ndarray, "*any"]:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            means = [
-                part[rows, column].sum(axis=-1) / part[rows, 2].sum(axis=-1) for part in (on, off)
-            ]
-            return combine(*means)
-
-    return over_prompts(len(on), figure)
+    means = [ratio(part[:, column], part[:, 2]) for part in (on, off)]
+    return draw(combined(combine, *means), len(on), least=1).estimate()

@@ -5,12 +5,11 @@ Intervals are 95 % by bootstrap over prompts; with one prompt there are none. Pu
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pandas as pd
 
 from ...errors import SwitchSDError
+from ...intervals import Estimate, interval, mean, prompt_numbers
 from ...runs import require
 from ..figures.acceptance import COUNTED, STATES
 from ..traces.trace import CounterfactualTrace
@@ -99,28 +98,16 @@ def _summaries(
 
 def _summary(rows: pd.DataFrame, longest: int) -> dict[str, float]:
     accepted = rows["accepted"].to_numpy(float)
-    groups = pd.factorize(rows["prompt_id"])[0]
-    found: dict[str, float] = {"n": len(rows), "prompts": len(set(groups.tolist()))}
-    measures: dict[str, Callable[[np.ndarray], float]] = {
-        "mean": lambda values: float(values.mean()),
-        "maximum": lambda values: float((values >= longest).mean()),
-    }
-    for name, measure in measures.items():
-        value = measure(accepted) if len(accepted) else np.nan
-        low, high = _interval(accepted, groups, measure)
-        found |= {name: value, f"{name}_low": low, f"{name}_high": high}
+    groups, n_prompts = prompt_numbers(rows["prompt_id"])
+    found: dict[str, float] = {"n": len(rows), "prompts": n_prompts}
+    for name, values in (("mean", accepted), ("maximum", accepted >= longest)):
+        if n_prompts > 1:
+            estimate = interval(mean(groups, values, n_prompts), n_prompts)
+        else:
+            alone = values.mean() if len(values) else np.nan
+            estimate = Estimate(float(alone), np.nan, np.nan)
+        found |= estimate.columns(name)
     return {**found, "nothing": float((accepted == 0).mean()) if len(accepted) else np.nan}
-
-
-def _interval(
-    values: np.ndarray, groups: np.ndarray, measure: Callable[[np.ndarray], float]
-) -> tuple[float, float]:
-    from ...intervals import bootstrap
-
-    if len(set(groups.tolist())) < 2:
-        return np.nan, np.nan
-    found = bootstrap(measure, groups, values)
-    return found.low, found.high
 
 
 """The probe with a candidate in the context, score ≥ τ and below; and no candidate."""

@@ -15,7 +15,7 @@ from ..corpora.token_table import target_known, target_labels
 from ..lens import Lens
 from ..training.fitting import Fitted, fit_on
 from ..training.probing_set import ProbingSet
-from .evaluation import figures, score_set
+from .evaluation import score_set, scores
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def choose(data: ProbingSet, selection: pd.DataFrame, *, by: str) -> Chosen:
 
 
 def as_copy_probe(chosen: Chosen, data: ProbingSet, lens: Lens, *, seed: int = 0) -> CopyProbe:
-    """The artefact, with its figures on the test prompts about the target it was trained for."""
+    """The artefact, with its scores on the test prompts about the target it was trained for."""
     fitted, rows = chosen.fitted, data.rows("test")
     rows = rows[target_known(data.tokens, chosen.target)[rows]]
     scored = score_set(data, fitted.probe, chosen.site, rows, lag=chosen.offset)
@@ -88,5 +88,5 @@ def as_copy_probe(chosen: Chosen, data: ProbingSet, lens: Lens, *, seed: int = 0
         fingerprint=lens.fingerprint,
         dtype=lens.dtype,
         versions={name: version(name) for name in ("switchsd", "torch", "transformers")},
-        metrics=about | figures(asked, fitted.tau, seed=seed),
+        metrics=about | scores(asked, fitted.tau, seed=seed),
     )

@@ -11,13 +11,13 @@ import torch
 from jaxtyping import Bool, Int, Shaped
 
 from ...errors import SwitchSDError
-from ...intervals import Estimate, bootstrap
+from ...intervals import Estimate, auroc, interval, prompt_numbers
 from ..corpora.partition import split_groups
 from ..lens import Lens
 from ..loading import wrap
 from ..training.families import fit_logistic_path
 from ..training.fitting import fit
-from ..training.metrics import f1_at, roc_auc
+from ..training.metrics import f1_at, require_both_classes, roc_auc
 from ..training.probing_set import ProbingSet
 
 
@@ -55,11 +55,6 @@ def random_label_per_token_type(
     return (coins < prevalence)[tokens]
 
 
-def selectivity(task_score: float, control_score: float) -> float:
-    """How much better the probe does on the task than on the control (Hewitt & Liang, 2019)."""
-    return task_score - control_score
-
-
 def prompt_only_labels(groups: Shaped[np.ndarray, " n"], seed: int) -> Bool[np.ndarray, " n"]:
     """One label for all tokens of a prompt, half of the prompts each; for the leakage test.
 
@@ -94,7 +89,7 @@ def control_study(
 
     Returns:
         control, auroc with interval over prompts, f1, tau, prevalence, n_tokens, selectivity (real
-        minus control).
+        minus control, Hewitt & Liang, 2019).
     """
     real = data.tokens["copied"].to_numpy()
     read = data.tokens[("id", "anchor_id", "read_id")[offset]].to_numpy()
@@ -109,19 +104,17 @@ def control_study(
     }
     rows: list[dict[str, Any]] = []
     for name, (place, y) in labels.items():
-        auroc, f1, tau, count = _test(place, site, y, offset, seed)
-        first = rows[0]["auroc"] if rows else auroc.value
+        found, f1, tau, count = _test(place, site, y, offset, seed)
+        first = rows[0]["auroc"] if rows else found.value
         rows.append(
             {
                 "control": name,
-                "auroc": auroc.value,
-                "auroc_low": auroc.low,
-                "auroc_high": auroc.high,
+                **found.columns("auroc"),
                 "f1": f1,
                 "tau": tau,
                 "prevalence": float(y.mean()),
                 "n_tokens": count,
-                "selectivity": selectivity(first, auroc.value),
+                "selectivity": first - found.value,
             }
         )
     return pd.DataFrame(rows)
@@ -166,5 +159,7 @@ def _test(
          (("train", train), ("valid", valid), ("test", test))}  # fmt: skip
     fitted = fit(X["train"], y[train], data.groups[train], (X["valid"], y[valid]), seed=seed)
     score = fitted.probe.score(X["test"])
-    auroc = bootstrap(roc_auc, data.groups[test], y[test], score, seed=seed)
-    return auroc, f1_at(y[test], score, fitted.tau), fitted.tau, len(test)
+    require_both_classes(y[test])
+    prompt, n = prompt_numbers(data.groups[test])
+    found = interval(auroc(prompt, y[test], score), n, seed=seed)
+    return found, f1_at(y[test], score, fitted.tau), fitted.tau, len(test)

@@ -1,4 +1,4 @@
-"""A probe's figures on a set: overall, per family, per τ, with and without loops.
+"""A probe's scores on a set: overall, per family, per τ, with and without loops.
 
 The question is the paper's label at the probe's own offset; what the gate needs besides is in
 `match_study`.
@@ -12,21 +12,21 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
-from ...intervals import bootstrap
+from ...intervals import auroc, interval, prompt_numbers
 from ..training.families import Probe
 from ..training.metrics import (
-    OneClassError,
     average_precision,
     brier,
     calibration_curve,
     confusion,
     f1_always_copy,
     f1_at,
+    f1_of_prompts,
     roc_auc,
 )
 from ..training.probing_set import ProbingSet
 
-_FIGURES = (
+_SCORES = (
     *("prevalence", "loop_share", "f1", "f1_low", "f1_high", "f1_always_copy", "brier"),
     *("auroc", "auroc_low", "auroc_high", "average_precision"),
 )
@@ -86,35 +86,28 @@ def pool(parts: list[Scored]) -> Scored:
     )
 
 
-def figures(scored: Scored, tau: float, *, seed: int = 0) -> dict[str, float]:
+def scores(scored: Scored, tau: float, *, seed: int = 0) -> dict[str, float]:
     """AUROC and F1 with intervals over prompts, average precision, Brier score, prevalence.
 
     AUROC and its interval are NaN where all tokens have one label, and everything but the counts
     where fewer than two prompts are left (a set that is all loops, without them).
     """
-    y, score, groups = scored.y, scored.score, scored.groups
-    n_prompts = len(np.unique(groups))
+    y, score = scored.y, scored.score
+    prompt, n_prompts = prompt_numbers(scored.groups)
     if n_prompts < 2:
-        return {"n_tokens": len(y), "n_prompts": n_prompts} | dict.fromkeys(_FIGURES, np.nan)
-    f1 = bootstrap(lambda y, s: f1_at(y, s, tau), groups, y, score, seed=seed)
-    row: dict[str, float] = {
+        return {"n_tokens": len(y), "n_prompts": n_prompts} | dict.fromkeys(_SCORES, np.nan)
+    one_class = len(np.unique(y)) < 2
+    return {
         "n_tokens": len(y),
         "n_prompts": n_prompts,
         "prevalence": float(y.mean()),
         "loop_share": float(scored.tokens["in_loop"].mean()),
-        "f1": f1.value,
-        "f1_low": f1.low,
-        "f1_high": f1.high,
+        **interval(f1_of_prompts(prompt, y, score, tau), n_prompts, seed=seed).columns("f1"),
         "f1_always_copy": f1_always_copy(y),
         "brier": brier(y, score),
+        **interval(auroc(prompt, y, score), n_prompts, seed=seed).columns("auroc"),
+        "average_precision": np.nan if one_class else average_precision(y, score),
     }
-    try:
-        auroc = bootstrap(roc_auc, groups, y, score, seed=seed)
-        row |= {"auroc": auroc.value, "auroc_low": auroc.low, "auroc_high": auroc.high}
-        row["average_precision"] = average_precision(y, score)
-    except OneClassError:
-        row |= dict.fromkeys(("auroc", "auroc_low", "auroc_high", "average_precision"), np.nan)
-    return row
 
 
 def family_table(scored: Scored, tau: float) -> pd.DataFrame:

@@ -8,15 +8,13 @@ beat a fitted surface baseline here only restates the rule that made its labels.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Int
 
-from ...intervals import Estimate, bootstrap, bootstrap_difference
+from ...intervals import NOTHING, auroc, interval, minus, prompt_numbers
 from ...progress import Progress, silent
 from ..corpora.token_table import GATE_LAG, given_match, surface_matrix, target_labels
 from ..training.families import LinearProbe
@@ -94,7 +92,7 @@ def match_table(
     )
 
 
-def match_figures(table: pd.DataFrame, *, seed: int = 0) -> dict[str, float]:
+def match_scores(table: pd.DataFrame, *, seed: int = 0) -> dict[str, float]:
     """AUROC of each contestant and the paired differences to the surface, over prompts.
 
     Args:
@@ -107,16 +105,20 @@ def match_figures(table: pd.DataFrame, *, seed: int = 0) -> dict[str, float]:
         `both_gain_…`; each with `_low` and `_high`. They are NaN where the positions have one
         class only or are of fewer than two prompts.
     """
-    y, groups = table["y"].to_numpy(), table["prompt_id"].to_numpy()
+    y = table["y"].to_numpy()
+    prompt, n_prompts = prompt_numbers(table["prompt_id"])
     prevalence = float(np.mean(y)) if len(y) else np.nan
     row: dict[str, float] = {"n_match": len(y), "match_prevalence": prevalence}
-    for name in ("probe", "label", "surface", "both"):
-        column = f"{name}_auroc_given_match".removeprefix("probe_")
-        _put(row, column, bootstrap, groups, y, table[name].to_numpy(), seed)
-    surface = table["surface"].to_numpy()
+    wanted = {
+        f"{name}_auroc_given_match": auroc(prompt, y, table[name].to_numpy())
+        for name in ("probe", "label", "surface", "both")
+    }
+    surface = wanted["surface_auroc_given_match"]
     for name in ("probe", "label", "both"):
-        column = f"{name}_gain_given_match".removeprefix("probe_")
-        _put(row, column, bootstrap_difference, groups, y, table[name].to_numpy(), surface, seed)
+        wanted[f"{name}_gain_given_match"] = minus(wanted[f"{name}_auroc_given_match"], surface)
+    for name, statistic in wanted.items():
+        found = interval(statistic, n_prompts, seed=seed) if n_prompts > 1 else NOTHING
+        row |= found.columns(name.removeprefix("probe_"))
     return row
 
 
@@ -166,18 +168,3 @@ def selection_table(
         )
     progress("selection", len(ways), len(ways))
     return pd.DataFrame(rows)
-
-
-def _put(
-    row: dict[str, float],
-    name: str,
-    interval: Callable[..., Estimate],
-    groups: np.ndarray,
-    y: np.ndarray,
-    *arrays_and_seed: Any,
-) -> None:
-    *arrays, seed = arrays_and_seed
-    found = Estimate(np.nan, np.nan, np.nan)
-    if len(np.unique(groups)) > 1 and len(np.unique(y)) > 1:
-        found = interval(roc_auc, groups, y, *arrays, seed=seed)
-    row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}

@@ -14,14 +14,14 @@ from .evaluation import (
     Scored,
     calibration_table,
     family_table,
-    figures,
     pool,
     score_set,
     score_table,
+    scores,
     tau_table,
 )
 from .lab import COPY_DIVERSITY, Lab
-from .match_study import fit_match_models, match_figures, match_table
+from .match_study import fit_match_models, match_scores, match_table
 from .studies import corpora_study, offset_study, probe_family_study, training_tokens_study
 from .tries import default_attempts, tries_study
 
@@ -269,7 +269,7 @@ def _evaluation_table(lab: Lab) -> pd.DataFrame:
             if loops == "without":
                 part, here = scored.without_loops(), table[~table["in_loop"]]
             row: dict[str, Any] = {"set": name, "loops": loops}
-            row |= figures(part, label.fitted.tau, seed=seed)
-            row |= match_figures(here, seed=seed)
+            row |= scores(part, label.fitted.tau, seed=seed)
+            row |= match_scores(here, seed=seed)
             rows.append(row)
     return pd.DataFrame(rows)

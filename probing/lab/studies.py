@@ -19,7 +19,7 @@ from ..training.families import FAMILIES
 from ..training.fitting import fit_on
 from ..training.metrics import confusion, f1_at, roc_auc
 from ..training.probing_set import ProbingSet
-from .evaluation import figures, pool, score_set
+from .evaluation import pool, score_set, scores
 from .match_study import match_auroc
 
 
@@ -77,7 +77,7 @@ def offset_study(
 
     Returns:
         offset, set (the training corpus' test part, each evaluation set, `all` of those), tau, the
-        columns of `evaluation.figures`, and auroc_given_match, where the probe is read at the live
+        columns of `evaluation.scores`, and auroc_given_match, where the probe is read at the live
         gate's position whatever its offset (NaN where there is one class).
     """
     rows = []
@@ -91,7 +91,7 @@ def offset_study(
         scored["all"] = pool([scored[name] for name in evaluation])
         for name, part in scored.items():
             row = {"offset": offset, "set": name, "tau": fitted.tau}
-            row |= figures(part, fitted.tau, seed=seed)
+            row |= scores(part, fitted.tau, seed=seed)
             if name in places:
                 row["auroc_given_match"] = match_auroc(places[name], site, fitted.linear, "test")
             rows.append(row)
@@ -113,7 +113,7 @@ def corpora_study(
     Returns:
         corpus, n_train, tau, setting, own_auroc (its own validation), loops (`with`, `without`:
         loop tokens of the evaluation set), true_positive, false_positive, false_negative,
-        true_negative, precision, recall and the columns of `evaluation.figures`.
+        true_negative, precision, recall and the columns of `evaluation.scores`.
     """
     fewest = min(len(corpus.rows("train")) for corpus in corpora)
     rows = []
@@ -135,7 +135,7 @@ def corpora_study(
                     **vars(counts),
                     "precision": counts.true_positive / on if on else np.nan,
                     "recall": counts.true_positive / max(int(scored.y.sum()), 1),
-                    **figures(scored, fitted.tau, seed=seed),
+                    **scores(scored, fitted.tau, seed=seed),
                 }
             )
     return pd.DataFrame(rows)
@@ -195,7 +195,7 @@ def probe_family_study(
     """Probe families at one site: logistic, difference of means, LDA, one-hidden-layer MLP.
 
     Returns:
-        probe, setting, tau, set, and the columns of `evaluation.figures`.
+        probe, setting, tau, set, and the columns of `evaluation.scores`.
     """
     rows = []
     for family in FAMILIES:
@@ -208,7 +208,7 @@ def probe_family_study(
         for name, part in scored.items():
             rows.append(
                 {"probe": family, "setting": fitted.setting, "tau": fitted.tau, "set": name}
-                | figures(part, fitted.tau, seed=seed)
+                | scores(part, fitted.tau, seed=seed)
             )
     return pd.DataFrame(rows)
 

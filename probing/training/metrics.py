@@ -13,25 +13,13 @@ import pandas as pd
 from jaxtyping import Float, Int, Shaped
 
 from ...errors import OneClassError, SwitchSDError
-from .logistic import raise_not_finite
+from ...intervals import Statistic, ratio
 
 
 def require_both_classes(y: Shaped[np.ndarray, " n"]) -> None:
     """Raise `OneClassError` unless there are copy and non-copy tokens."""
     if len(np.unique(np.asarray(y).astype(bool))) < 2:
         raise OneClassError.of(np.asarray(y).tolist())
-
-
-def check_matrix(X: Shaped[np.ndarray, "n d"], y: Shaped[np.ndarray, " n"]) -> None:
-    """Refuse what no probe can be fitted on.
-
-    Raises `SwitchSDError` on shapes that do not fit, NaN or infinite activations, and one class.
-    """
-    if X.ndim != 2 or y.shape != (len(X),):
-        raise SwitchSDError(f"activations {X.shape} and labels {y.shape} do not fit together")
-    if not np.isfinite(X).all():
-        raise_not_finite(X)
-    require_both_classes(y)
 
 
 def roc_auc(y: Shaped[np.ndarray, " n"], scores: Float[np.ndarray, " n"]) -> float:
@@ -108,6 +96,19 @@ def confusion(y: Shaped[np.ndarray, " n"], p: Float[np.ndarray, " n"], tau: floa
 def f1_at(y: Shaped[np.ndarray, " n"], p: Float[np.ndarray, " n"], tau: float) -> float:
     """F1 of saying copy where score ≥ tau."""
     return confusion(y, p, tau).f1
+
+
+def f1_of_prompts(
+    prompt: Int[np.ndarray, " n"],
+    y: Shaped[np.ndarray, " n"],
+    p: Float[np.ndarray, " n"],
+    tau: float,
+) -> Statistic:
+    """`f1_at` as a function of how often each prompt counts."""
+    y, said = np.asarray(y).astype(bool), np.asarray(p) >= tau
+    both, either = np.bincount(prompt, 2 * (y & said)), np.bincount(prompt, 1 * y + said)
+    f1 = ratio(both, either)
+    return lambda counts: np.nan_to_num(f1(counts))
 
 
 def f1_always_copy(y: Shaped[np.ndarray, " n"]) -> float:

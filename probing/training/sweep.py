@@ -11,13 +11,20 @@ from jaxtyping import Bool, Int, Shaped
 
 from ...data.labels import OFFSETS
 from ...errors import SwitchSDError
-from ...intervals import Estimate, bootstrap
+from ...intervals import Estimate, auroc, interval, prompt_numbers
 from ...progress import Progress, silent
 from ..activations.store import ActivationStore
 from ..anatomy import Site
 from ..corpora.partition import split_groups
 from .families import C_PATH, LinearProbe, fit_logistic_path
-from .metrics import best_f1_threshold, f1_always_copy, f1_at, roc_auc
+from .metrics import (
+    best_f1_threshold,
+    f1_always_copy,
+    f1_at,
+    f1_of_prompts,
+    require_both_classes,
+    roc_auc,
+)
 
 
 @dataclass(frozen=True)
@@ -157,13 +164,15 @@ def evaluate(
     Raises:
         SwitchSDError: one class only, or fewer than two prompts.
     """
+    require_both_classes(y)
+    prompt, n = prompt_numbers(groups)
     return Evaluation(
-        auroc=bootstrap(roc_auc, groups, y, score, seed=seed),
-        f1=bootstrap(lambda y, s: f1_at(y, s, tau), groups, y, score, seed=seed),
+        auroc=interval(auroc(prompt, y, score), n, seed=seed),
+        f1=interval(f1_of_prompts(prompt, y, score, tau), n, seed=seed),
         f1_always_copy=f1_always_copy(y),
         prevalence=float(np.mean(y)),
         n_tokens=len(y),
-        n_prompts=len(np.unique(groups)),
+        n_prompts=n,
     )
 
 

@@ -22,10 +22,10 @@ from switchsd.analysis.causal.ablation import (
     ablating,
     ablation_row,
     head_means,
-    pass_figures,
+    pass_losses,
 )
 from switchsd.analysis.causal.copy_texts import CopyTexts, copy_texts
-from switchsd.analysis.causal.teacher_forced import accepted_lengths, figures, teacher_forced
+from switchsd.analysis.causal.teacher_forced import accepted_lengths, losses, teacher_forced
 from switchsd.analysis.explain.head_sets import matched_random_heads, top_heads
 from switchsd.probing.copy_probe import CopyProbe
 from switchsd.probing.lens import Lens
@@ -51,9 +51,9 @@ def means(lens: Lens) -> HeadMeans:
     return head_means(lens, planted_texts(5, seed=9).corpus)
 
 
-def all_figures(texts: CopyTexts, passes: tuple[pd.DataFrame, pd.DataFrame]) -> dict[str, float]:
+def all_losses(texts: CopyTexts, passes: tuple[pd.DataFrame, pd.DataFrame]) -> dict[str, float]:
     ones = np.ones(texts.n_prompts, np.int64)
-    return {name: figure(ones) for name, figure in figures(texts, *passes).items()}
+    return {name: float(of(ones)) for name, of in losses(texts, *passes).items()}
 
 
 def test_a_pass_is_the_models_own_loss_argmax_and_probe(
@@ -101,16 +101,16 @@ def test_accepted_length_is_the_unbroken_run_and_never_beyond_the_clean_copy() -
 def test_ablating_either_copying_head_removes_copying(
     lens: Lens, texts: CopyTexts, probe: CopyProbe, means: HeadMeans
 ) -> None:
-    clean = all_figures(texts, teacher_forced(lens, texts, probe))
+    clean = all_losses(texts, teacher_forced(lens, texts, probe))
     assert clean["copy_probability"] > 0.5
     assert clean["probe_auroc"] > 0.75
     for head in (COPY_HEAD, PREVIOUS_HEAD):
-        gone = all_figures(texts, teacher_forced(lens, texts, probe, ablating([head], means)))
+        gone = all_losses(texts, teacher_forced(lens, texts, probe, ablating([head], means)))
         assert gone["copy_probability"] < 0.1
         assert gone["accepted_copy_length"] < 0.2 * clean["accepted_copy_length"]
         assert gone["probe_auroc"] < 0.7
     others = [(0, 1), (0, 2), (0, 3), (1, 0), (1, 1)]
-    kept = all_figures(texts, teacher_forced(lens, texts, probe, ablating(others, means)))
+    kept = all_losses(texts, teacher_forced(lens, texts, probe, ablating(others, means)))
     assert kept["copy_probability"] == pytest.approx(clean["copy_probability"], abs=0.05)
     assert kept["accepted_copy_length"] == pytest.approx(clean["accepted_copy_length"], abs=0.1)
 
@@ -146,13 +146,13 @@ def test_means_are_over_every_token_but_the_first(lens: Lens) -> None:
 def test_rows_hold_change_and_distance_from_random_heads(
     lens: Lens, texts: CopyTexts, probe: CopyProbe, means: HeadMeans
 ) -> None:
-    [clean] = pass_figures(texts, ablate(lens, texts, probe, means, [[]]))
-    chosen = pass_figures(texts, ablate(lens, texts, probe, means, [[COPY_HEAD]]))
+    [clean] = pass_losses(texts, ablate(lens, texts, probe, means, [[]]))
+    chosen = pass_losses(texts, ablate(lens, texts, probe, means, [[COPY_HEAD]]))
     sets = matched_random_heads([COPY_HEAD], 2, 4, draws=3, seed=0)
-    random = pass_figures(texts, ablate(lens, texts, probe, means, sets))
+    random = pass_losses(texts, ablate(lens, texts, probe, means, sets))
     row = ablation_row(clean, chosen, texts.n_prompts, against=random)
     assert row["copy_probability"] == pytest.approx(
-        all_figures(texts, teacher_forced(lens, texts, probe, ablating([COPY_HEAD], means)))[
+        all_losses(texts, teacher_forced(lens, texts, probe, ablating([COPY_HEAD], means)))[
             "copy_probability"
         ],
         rel=1e-4,

@@ -19,7 +19,6 @@ from switchsd.analysis.explain.corpus import (
     kinds_table,
     labelled_reads,
     separation_table,
-    shares,
 )
 from switchsd.analysis.explain.head_link import Link, top
 from switchsd.analysis.explain.heads_run import explain_heads, link_of
@@ -110,7 +109,7 @@ def test_texts_of_one_prompt_are_resampled_together(tiny: Callable[..., Lens]) -
 
 
 def test_shares_of_a_whole_of_zero_are_unknown() -> None:
-    found = shares(Draws(np.array([1.0, -1.0]), np.array([[1.0, 3.0], [1.0, -1.0]])))
+    found = Draws(np.array([1.0, -1.0]), np.array([[1.0, 3.0], [1.0, -1.0]])).shares()
     assert np.isnan(found.value).all()
     assert found.drawn[0].tolist() == [0.25, 0.75]
 

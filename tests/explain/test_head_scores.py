@@ -31,7 +31,7 @@ from switchsd.analysis.explain.copying import (
     unembedding,
 )
 from switchsd.analysis.explain.head_table import head_scores, head_table
-from switchsd.intervals import pooled_mean
+from switchsd.intervals import draw, ratio
 from switchsd.probing.lens import Lens
 from tolerance import close
 
@@ -98,14 +98,14 @@ def test_mass_uniform_and_shuffled_by_hand() -> None:
 
 def test_means_pool_tokens_and_resample_prompts() -> None:
     sums, counts = np.array([[1.0, 0.0], [6.0, 0.0], [0.0, 0.0]]), np.array([1, 3, 0])
-    found = pooled_mean(sums, counts, n_boot=4000)
+    found = draw(ratio(sums, counts), 3, n_boot=4000)
     assert found.value.tolist() == [7 / 4, 0.0]
     assert np.nanmin(found.drawn[:, 0]) == 1.0
     assert np.nanmax(found.drawn[:, 0]) == 2.0
     none = float(np.isnan(found.drawn[:, 0]).mean())  # only the empty prompt: (1/3)³
     assert none == pytest.approx(1 / 27, abs=0.015)
     with pytest.raises(SwitchSDError, match="at least 2 prompts"):
-        pooled_mean(sums[:1], counts[:1])
+        draw(ratio(sums[:1], counts[:1]), 1)
 
 
 def test_random_repeats_repeat_and_hold_no_token_twice_within_a_period() -> None:

@@ -12,7 +12,6 @@ import pytest
 import typer
 from switchsd import SwitchSDError
 from switchsd.analysis.paper.claim_steps import (
-    over_prompts,
     ratio_of_sums,
     replayed_steps,
     speed_over,
@@ -116,11 +115,6 @@ def test_figures_are_of_sums_and_intervals_of_prompts() -> None:
     assert longer is not None
     assert longer.value == pytest.approx(5 - 0.5)
     assert ratio_of_sums(copies, lambda r: r["accepted"], ones, ["nobody"]) is None
-    with np.errstate(divide="ignore"):
-        over_nothing = over_prompts(2, lambda rows: 1 / np.array([0.0, 1.0])[rows].sum(axis=-1))
-    assert (over_nothing.low, over_nothing.high) == (0.5, np.inf)
-    one = over_prompts(3, lambda rows: np.array([1.0, 1.0, 1.0])[rows].mean(axis=-1))
-    assert (one.value, one.low, one.high) == (1.0, 1.0, 1.0)
     speed = speed_over(steps, "switchsd", "eagle3")
     assert speed is not None
     assert speed.value == pytest.approx((9 / 20) / (3 / 10))

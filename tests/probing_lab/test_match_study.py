@@ -13,7 +13,7 @@ from switchsd.probing.corpora.token_table import given_match
 from switchsd.probing.lab.match_study import (
     fit_match_models,
     match_auroc,
-    match_figures,
+    match_scores,
     match_table,
     selection_table,
 )
@@ -60,7 +60,7 @@ def test_intent_beats_the_surface(intent: ProbingSet) -> None:
     table = contest(intent)
     decided = intent.tokens["offered"] & (intent.tokens["follows"] >= 3)
     assert len(table) == int(decided[intent.rows("test")].sum())
-    row = match_figures(table)
+    row = match_scores(table)
     assert row["auroc_given_match"] == pytest.approx(roc_auc_score(table["y"], table["probe"]))
     assert row["gain_given_match"] == pytest.approx(
         roc_auc_score(table["y"], table["probe"]) - roc_auc_score(table["y"], table["surface"])
@@ -74,7 +74,7 @@ def test_intent_beats_the_surface(intent: ProbingSet) -> None:
 
 def test_a_probe_that_restates_the_label_rule_gains_nothing(tmp_path: Path) -> None:
     noise = planted_set(tmp_path / "s", texts(60), strength=0.0)
-    row = match_figures(contest(noise))
+    row = match_scores(contest(noise))
     assert row["gain_given_match"] < 0.05
     assert row["both_auroc_given_match"] == pytest.approx(
         row["surface_auroc_given_match"], abs=0.05
@@ -90,7 +90,7 @@ def test_the_gates_target_is_trained_where_a_gate_decides(intent: ProbingSet) ->
 def test_one_class_gives_no_figure_instead_of_a_wrong_one(intent: ProbingSet) -> None:
     table = contest(intent)
     for part in (table[~table["y"]], table[:0], table[table["prompt_id"] == table["prompt_id"][0]]):
-        row = match_figures(part)
+        row = match_scores(part)
         assert np.isnan(row["auroc_given_match"])
         assert np.isnan(row["gain_given_match_low"])
 

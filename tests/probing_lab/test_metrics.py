@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 from sklearn import metrics as reference
 from switchsd.errors import SwitchSDError
-from switchsd.intervals import bootstrap, bootstrap_difference
 from switchsd.probing.corpora.partition import split_groups
 from switchsd.probing.training.metrics import (
     OneClassError,
@@ -14,10 +11,10 @@ from switchsd.probing.training.metrics import (
     best_f1_threshold,
     brier,
     calibration_curve,
-    check_matrix,
     confusion,
     f1_always_copy,
     f1_at,
+    f1_of_prompts,
     roc_auc,
 )
 
@@ -65,6 +62,14 @@ def test_f1_of_a_threshold_and_of_always_copy() -> None:
     assert f1_at(np.zeros(4), np.zeros(4), 0.5) == 0
 
 
+def test_f1_of_counted_prompts_is_f1_of_their_tokens() -> None:
+    y, p = _scored(120, 10, 4)
+    prompt, counts = np.arange(120) % 6, np.array([2, 0, 1, 3, 0, 1])
+    rows = np.repeat(np.arange(120), counts[prompt])
+    assert f1_of_prompts(prompt, y, p, 0.5)(counts) == f1_at(y[rows], p[rows], 0.5)
+    assert f1_of_prompts(prompt, 0 * y, 0 * p, 0.5)(counts) == 0  # nothing is positive
+
+
 def test_calibration_curve_tells_a_calibrated_score_from_a_bold_one() -> None:
     random = np.random.default_rng(0)
     p = random.random(40_000)
@@ -76,73 +81,6 @@ def test_calibration_curve_tells_a_calibrated_score_from_a_bold_one() -> None:
     bold = calibration_curve(y, (p > 0.5).astype(float))
     assert bold["low"].tolist() == [0.0, 0.9]  # empty bins are left out, 1.0 is in the last
     assert (bold["share"] - bold["mean_score"]).abs().min() > 0.2
-
-
-def test_interval_resamples_prompts_and_covers() -> None:
-    hits, widths, by_token = 0, [], []
-    for seed in range(60):
-        random = np.random.default_rng(seed)
-        groups = np.repeat(np.arange(60), 20)
-        rate = random.random(60)[groups]  # tokens of a prompt go together
-        y = random.random(len(groups)) < rate
-        estimate = bootstrap(lambda labels: float(labels.mean()), groups, y, seed=seed)
-        hits += estimate.low <= 0.5 <= estimate.high
-        widths.append(estimate.high - estimate.low)
-        token = bootstrap(lambda labels: float(labels.mean()), np.arange(len(y)), y, seed=seed)
-        by_token.append(token.high - token.low)
-    assert hits >= 50  # 95 % would be 57
-    assert np.mean(widths) > 1.8 * np.mean(by_token)
-
-
-def test_bootstrap_of_auroc_equals_plain_resampling_in_value() -> None:
-    y, p = _scored(2_000, 50, 1)
-    groups = np.repeat([f"prompt-{i}" for i in range(40)], 50)
-    estimate = bootstrap(roc_auc, groups, y, p, n_boot=300)
-    assert estimate.value == pytest.approx(reference.roc_auc_score(y, p))
-    random = np.random.default_rng(7)
-    drawn = []
-    for _ in range(300):
-        rows = np.concatenate([np.arange(50) + 50 * g for g in random.integers(0, 40, 40)])
-        drawn.append(reference.roc_auc_score(y[rows], p[rows]))
-    assert estimate.low == pytest.approx(np.quantile(drawn, 0.025), abs=0.01)
-    assert estimate.high == pytest.approx(np.quantile(drawn, 0.975), abs=0.01)
-    assert estimate == bootstrap(roc_auc, groups, y, p, n_boot=300)
-
-
-def test_paired_difference_is_narrower_than_two_intervals() -> None:
-    y, p = _scored(3_000, 10**9, 2)
-    groups = np.repeat(np.arange(30), 100)
-    worse = p + 0.1 * np.random.default_rng(0).random(len(p))
-    gain = bootstrap_difference(roc_auc, groups, y, p, worse)
-    assert gain.value == pytest.approx(roc_auc(y, p) - roc_auc(y, worse))
-    assert gain.low < gain.value < gain.high
-    single = bootstrap(roc_auc, groups, y, p)
-    assert gain.high - gain.low < 0.7 * (single.high - single.low)
-    same = bootstrap_difference(roc_auc, groups, y, p, p)
-    assert (same.low, same.high) == (0, 0)
-
-
-def test_one_class_resamples_are_skipped_and_counted() -> None:
-    y = np.array([0, 1, 0, 0, 0, 0])
-    p = np.array([0.1, 0.9, 0.2, 0.3, 0.4, 0.5])
-    groups = np.array([0, 0, 1, 1, 2, 2])
-    estimate = bootstrap(roc_auc, groups, y, p, n_boot=500)
-    assert 500 * 0.2 < estimate.skipped < 500 * 0.4  # (2/3)³ of resamples miss prompt 0
-    assert estimate.low == 1
-
-
-def test_200_resamples_of_20_000_tokens_are_quick() -> None:
-    y, p = _scored(20_000, 10**9, 5)
-    groups = np.repeat(np.arange(100), 200)
-    start = time.process_time()
-    bootstrap(roc_auc, groups, y, p)
-    assert time.process_time() - start < 2  # 0.15 s; a sort a resample takes 0.6 s
-
-
-@pytest.mark.parametrize("groups", [np.zeros(4), np.array(["a"] * 4)])
-def test_an_interval_from_one_prompt_is_refused(groups: np.ndarray) -> None:
-    with pytest.raises(SwitchSDError, match="at least 2 prompts, got 1"):
-        bootstrap(roc_auc, groups, np.array([0, 1, 0, 1]), np.arange(4.0))
 
 
 def test_split_keeps_prompts_whole_and_fractions() -> None:
@@ -181,17 +119,10 @@ def test_split_refuses_too_few_prompts_and_split_families() -> None:
 
 def test_bad_input_is_named() -> None:
     y = np.array([0, 1, 1])
-    X = np.ones((3, 2), np.float32)
-    check_matrix(X, y)
-    for bad in (np.nan, np.inf):
-        broken = X.copy()
-        broken[1, 0] = bad
-        with pytest.raises(SwitchSDError, match=r"1 NaN or infinite values .*row 1, column 0"):
-            check_matrix(broken, y)
     with pytest.raises(OneClassError, match="all 3 tokens are copy tokens"):
-        check_matrix(X, np.ones(3))
+        roc_auc(np.ones(3), np.arange(3.0))
     with pytest.raises(SwitchSDError, match="do not fit together"):
-        check_matrix(X, np.ones(4))
+        roc_auc(np.ones(4), np.arange(3.0))
     with pytest.raises(OneClassError, match="non-copy"):
         roc_auc(np.zeros(3), np.arange(3.0))
     with pytest.raises(OneClassError):

@@ -13,7 +13,6 @@ from switchsd.probing.lab.controls import control_study, leakage_study, random_w
 from switchsd.probing.lab.evaluation import (
     calibration_table,
     family_table,
-    figures,
     pool,
     score_set,
     tau_table,
@@ -49,7 +48,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> ProbingSet:
 def test_figures_are_scikit_learns(data: ProbingSet) -> None:
     fitted = fit_on(data, SITE, offset=2)
     scored = score_set(data, fitted.probe, SITE, data.rows("test"), lag=2)
-    row = figures(scored, fitted.tau)
+    row = scores(scored, fitted.tau)
     said = scored.score >= fitted.tau
     assert row["auroc"] == pytest.approx(roc_auc_score(scored.y, scored.score))
     assert row["f1"] == pytest.approx(f1_score(scored.y, said))
@@ -70,7 +69,7 @@ def test_without_loops_leaves_out_loop_tokens_only(data: ProbingSet) -> None:
     kept = scored.without_loops()
     assert not kept.tokens["in_loop"].any()
     assert len(kept.y) == (~scored.tokens["in_loop"]).sum()
-    assert figures(scored, 0.5)["loop_share"] == pytest.approx(1 / 3, abs=0.01)
+    assert scores(scored, 0.5)["loop_share"] == pytest.approx(1 / 3, abs=0.01)
 
 
 def test_one_class_families_have_no_auroc(data: ProbingSet) -> None:
@@ -81,7 +80,7 @@ def test_one_class_families_have_no_auroc(data: ProbingSet) -> None:
     assert list(table.index) == ["f0", "f1", "f2"]
     assert np.isnan(table.loc["f1", "auroc"])
     assert table.loc["f0", "auroc"] > 0.8
-    assert np.isnan(figures(same.where(same.y), 0.5)["auroc"])
+    assert np.isnan(scores(same.where(same.y), 0.5)["auroc"])
 
 
 def test_tau_table_agrees_with_the_figure_at_tau(data: ProbingSet) -> None:
