@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -32,13 +31,6 @@ class CopyLabels:
     def __post_init__(self) -> None:
         if self.copied.shape != self.source.shape:
             raise ValueError(f"shapes differ: {self.copied.shape} and {self.source.shape}")
-
-
-class OffsetLabels(NamedTuple):
-    """The label each position is asked for; `valid` is False where the sequence has ended."""
-
-    y: Bool[np.ndarray, " pos"]
-    valid: Bool[np.ndarray, " pos"]
 
 
 def copy_labels(ids: TokenIds, *, n_train: int = 5, breaks: Set[int] = frozenset()) -> CopyLabels:
@@ -70,23 +62,6 @@ def copy_labels(ids: TokenIds, *, n_train: int = 5, breaks: Set[int] = frozenset
             source[position] = followed if goes_on else origin + position - start
         next_free = start + n_train
     return CopyLabels(copied=source >= 0, source=source)
-
-
-def label_at_offset(copied: Bool[np.ndarray, " pos"], offset: int) -> OffsetLabels:
-    """Shift labels so that `y[j] = copied[j + offset]`; the last `offset` positions have none.
-
-    `y` is False where `valid` is False.
-
-    Raises:
-        SwitchSDError: `offset` is not 0, 1 or 2.
-    """
-    if offset not in OFFSETS:
-        raise SwitchSDError(f"label offset is {offset}; it must be one of {OFFSETS}")
-    labels = np.asarray(copied, dtype=bool)
-    y = np.zeros(len(labels), dtype=bool)
-    valid = np.arange(len(labels)) + offset < len(labels)
-    y[valid] = labels[offset:]
-    return OffsetLabels(y, valid)
 
 
 def loop_start(ids: TokenIds, *, max_period: int = 64, min_repeats: int = 3) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -84,10 +84,6 @@ class CopyProbe:
                 f"the probe reads {len(self.weight)} numbers at {self.site}, which has "
                 f"{lens.site_width(self.site)}"
             )
-
-    def with_tau(self, tau: float) -> CopyProbe:
-        """The same probe with another threshold."""
-        return replace(self, tau=tau)
 
     def describe(self) -> dict[str, Any]:
         """Everything but the weights, as it stands in `probe.json`."""

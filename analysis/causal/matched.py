@@ -190,9 +190,8 @@ def matched_parts(
         `parts` with `difference` (of means within strata, weighted by pairs), `share` (of the
         whole logit's; they sum to 1), each with `_low` and `_high`, and `auroc_within`.
     """
-    difference = draw(
-        each(partial(_differences, matched, values)), matched.n_prompts, n_boot=n_boot, seed=seed
-    )
+    differences = each(partial(_differences, matched, values))
+    difference = draw(differences, matched.n_prompts, n_boot=n_boot, seed=seed, least=1)
     table = parts.reset_index(drop=True)
     for name, found in (("difference", difference), ("share", difference.shares())):
         low, high = found.interval()

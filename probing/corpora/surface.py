@@ -100,13 +100,6 @@ def surface_features(
     return np.column_stack([*columns, classes]).astype(np.float32)
 
 
-def with_probe_logit(
-    logit: Float[np.ndarray, " n"], surface: Float[np.ndarray, "n feat"]
-) -> Float[np.ndarray, "n feat_plus_1"]:
-    """The matrix for probe and surface together: the probe's logit, then the surface features."""
-    return np.column_stack([logit, surface]).astype(np.float32)
-
-
 def _matches(
     tokens: Int[np.ndarray, " n"],
 ) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"], dict[int, Int[np.ndarray, " n"]]]:

@@ -14,9 +14,10 @@ from typing import Protocol
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Shaped
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from ...errors import SwitchSDError
-from .logistic import Standardised, solve_path, standardise
+from .logistic import solve_path, standardise
 from .metrics import require_both_classes
 from .mlp import fit_mlp
 
@@ -97,8 +98,8 @@ def fit_difference_of_means(
     """
     labels = _labels(X, y)
     data = standardise(X)
-    means = _class_means(data, labels)
-    direction = means[1] - means[0]
+    # Columns have mean 0: the mean of the copy class points away from the other's.
+    direction = (data.values.T @ torch.from_numpy(labels).float()).double().numpy()
     direction = direction / max(float(np.linalg.norm(direction)), 1e-12)
     projection = data.values @ torch.from_numpy(direction).float()
     [line] = fit_logistic_path(projection[:, None].numpy(), labels, C=[1.0])
@@ -110,24 +111,15 @@ def fit_lda(
 ) -> LinearProbe:
     """Linear discriminant with the within-class covariance shrunk towards its mean variance.
 
-    `LinearDiscriminantAnalysis(solver="lsqr", shrinkage=…)` behind a `StandardScaler`.
-
     Raises `SwitchSDError` on one class only, NaN or infinite activations, shrinkage outside (0, 1].
     """
     if not 0 < shrinkage <= 1:
         raise SwitchSDError(f"shrinkage must be above 0 and at most 1, got {shrinkage}")
     labels = _labels(X, y)
     data = standardise(X)
-    means = _class_means(data, labels)
-    share = float(labels.mean())
-    scatter = (data.values.T @ data.values).double().numpy() / len(labels)
-    within = scatter - (1 - share) * np.outer(means[0], means[0])
-    within -= share * np.outer(means[1], means[1])
-    level = np.trace(within) / len(within)
-    shrunk = (1 - shrinkage) * within + shrinkage * level * np.eye(len(within))
-    weight = np.linalg.solve(shrunk, means[1] - means[0])
-    bias = np.log(share / (1 - share)) - 0.5 * float((means[0] + means[1]) @ weight)
-    return LinearProbe(*data.fold(weight, float(bias)))
+    model = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage)
+    model.fit(data.values.double().numpy(), labels)
+    return LinearProbe(*data.fold(model.coef_[0], float(model.intercept_[0])))
 
 
 class Family(Protocol):
@@ -191,15 +183,6 @@ FAMILIES: dict[str, Family] = {
     "lda": _lda,
     "mlp": _mlp,
 }
-
-
-def _class_means(
-    data: Standardised, labels: Bool[np.ndarray, " n"]
-) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
-    # Columns have mean 0, so the copy class alone determines both means.
-    copies = (data.values.T @ torch.from_numpy(labels).float()).double().numpy()
-    count = int(labels.sum())
-    return -copies / (len(labels) - count), copies / count
 
 
 def _labels(X: Shaped[np.ndarray, "n ..."], y: Shaped[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int, Shaped
+from sklearn.metrics import average_precision_score, brier_score_loss
 
 from ...errors import OneClassError, SwitchSDError
 from ...intervals import Statistic, ratio
@@ -34,20 +35,19 @@ def roc_auc(y: Shaped[np.ndarray, " n"], scores: Float[np.ndarray, " n"]) -> flo
 
 
 def average_precision(y: Shaped[np.ndarray, " n"], scores: Float[np.ndarray, " n"]) -> float:
-    """Σ (recall step) · precision, as scikit-learn's `average_precision_score`.
+    """Σ (recall step) · precision.
 
     Raises `OneClassError` when no token is a copy token.
     """
-    true, false, _ = _counts_from_top(y, scores)
-    if true[-1] == 0:
+    if not np.any(y):
         raise OneClassError.of(np.asarray(y).tolist())
-    return float((np.diff(true, prepend=0) * true / (true + false)).sum() / true[-1])
+    return float(average_precision_score(y, scores))
 
 
 def brier(y: Shaped[np.ndarray, " n"], p: Float[np.ndarray, " n"]) -> float:
     """Mean squared difference of probability and label; lower is better."""
     _probabilities(y, p)
-    return float(np.mean((np.asarray(p, np.float64) - np.asarray(y, np.float64)) ** 2))
+    return float(brier_score_loss(y, p, labels=[False, True], pos_label=True))
 
 
 def calibration_curve(
@@ -59,15 +59,13 @@ def calibration_curve(
     """
     _probabilities(y, p)
     edges = np.linspace(0, 1, bins + 1)
-    which = np.clip(np.digitize(p, edges) - 1, 0, bins - 1)
-    n = np.bincount(which, minlength=bins)
-    said = np.bincount(which, weights=p, minlength=bins)
-    seen = np.bincount(which, weights=y, minlength=bins)
-    sums = {"low": edges[:-1], "high": edges[1:], "n": n, "mean_score": said, "share": seen}
-    table = pd.DataFrame(sums)[n > 0].reset_index(drop=True)
-    return table.assign(
-        mean_score=table["mean_score"] / table["n"], share=table["share"] / table["n"]
+    n, _ = np.histogram(p, edges)
+    kept = np.flatnonzero(n)
+    said, seen = (
+        np.histogram(p, edges, weights=np.asarray(of, float))[0][kept] / n[kept] for of in (p, y)
     )
+    bounds = {"low": edges[kept], "high": edges[kept + 1]}
+    return pd.DataFrame({**bounds, "n": n[kept], "mean_score": said, "share": seen})
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@ import time
 
 import numpy as np
 import pytest
-from switchsd.data.labels import CopyLabels, copy_labels, label_at_offset, loop_start
+from switchsd.data.labels import CopyLabels, copy_labels, loop_start
 from switchsd.errors import SwitchSDError
 
 
@@ -126,21 +126,6 @@ def test_a_hundred_thousand_tokens_take_under_a_second() -> None:
     labels = copy_labels(ids)
     assert time.process_time() - started < 1
     assert labels.copied[-50_000 + 6 :].all()
-
-
-def test_offset_labels_look_ahead() -> None:
-    copied = np.array([False, True, True, False])
-    y, valid = label_at_offset(copied, 1)
-    assert y.tolist() == [True, True, False, False]
-    assert valid.tolist() == [True, True, True, False]
-    assert label_at_offset(copied, 0).y.tolist() == copied.tolist()
-    assert label_at_offset(copied, 0).valid.all()
-    assert label_at_offset(np.array([True]), 2).valid.tolist() == [False]
-    assert label_at_offset(np.array([True]), 2).y.tolist() == [False]
-    with pytest.raises(SwitchSDError, match="offset"):
-        label_at_offset(copied, 3)
-    with pytest.raises(SwitchSDError, match="offset"):
-        label_at_offset(copied, -1)
 
 
 @pytest.mark.parametrize("alphabet", [1, 2, 3])

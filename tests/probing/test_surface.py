@@ -11,7 +11,6 @@ from switchsd.probing.corpora.surface import (
     TOKEN_CLASSES,
     surface_features,
     token_classes,
-    with_probe_logit,
 )
 from switchsd.probing.training.families import fit_logistic_path
 from switchsd.probing.training.metrics import roc_auc
@@ -155,7 +154,7 @@ def test_baseline_and_combination_fit_like_any_probe() -> None:
     [surface] = fit_logistic_path(features, y, C=[1.0])
     assert roc_auc(y, surface.logit(features)) > 0.8
     other = (y + 2 * random.standard_normal(len(y))).astype(np.float32)
-    both_features = with_probe_logit(other, features)
+    both_features = np.column_stack([other, features])
     [both] = fit_logistic_path(both_features, y, C=[1.0])
     assert both.weight[0] > 0
     assert roc_auc(y, both.logit(both_features)) > roc_auc(y, surface.logit(features)) + 0.005

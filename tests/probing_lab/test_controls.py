@@ -6,7 +6,6 @@ from switchsd.errors import SwitchSDError
 from switchsd.probing.lab.controls import (
     prompt_only_labels,
     random_label_per_token_type,
-    selectivity,
     shuffled_labels,
 )
 from switchsd.probing.training.metrics import roc_auc
@@ -66,7 +65,3 @@ def test_prompt_only_labels_are_constant_within_and_balanced_across() -> None:
     assert not np.array_equal(y, prompt_only_labels(groups, 4))
     with pytest.raises(SwitchSDError, match="two labels"):
         prompt_only_labels(np.zeros(5), 0)
-
-
-def test_selectivity_is_task_minus_control() -> None:
-    assert selectivity(0.9, 0.6) == pytest.approx(0.3)
