@@ -19,6 +19,7 @@ from switchsd.decoding.exactness.lossless import Enumerated, distance, greedy_ro
 from switchsd.decoding.exactness.suite import (
     COPYING,
     FULL,
+    KV_ERROR,
     SLICE,
     find_drafts,
     greedy_policies,
@@ -63,7 +64,7 @@ def assert_exact(run_folder: Path, lens: Lens, sizes, shared_data: Path) -> None
         assert greedy[name]["rejections"] > 0, name
     for row in metrics["sampling"]:
         assert row["fine"], row
-    assert metrics["kv_max_error"] <= 1e-5
+    assert metrics["kv_max_error"] <= KV_ERROR
     assert is_exact(metrics)
 
 
@@ -122,7 +123,7 @@ def test_a_wrong_token_is_counted(tiny: Callable[..., Lens], tmp_path: Path, mon
 
 def test_a_cache_that_gathers_wrongly_is_seen(tiny: Callable[..., Lens], monkeypatch) -> None:
     lens = tiny("llama")
-    assert max(kv_walk_errors(lens, 6)) < 1e-5
+    assert max(kv_walk_errors(lens, 6)) < KV_ERROR
     commit = KV.commit
 
     def first_branch(self, base, path):
@@ -154,7 +155,7 @@ def test_tiny_parts_run_beside_and_are_read_afterwards(tmp_path: Path, monkeypat
     assert [row["policy"] for row in rows] == 2 * list(POLICIES)
     assert {row["samples"] for row in rows} == {40, 2}
     assert len(errors) == 4
-    assert 0 < max(errors) < 1e-5
+    assert 0 < max(errors) < KV_ERROR
     monkeypatch.undo()
     # what is missing is made again, the same
     walked = sorted((tmp_path / "kv").iterdir())
@@ -163,9 +164,9 @@ def test_tiny_parts_run_beside_and_are_read_afterwards(tmp_path: Path, monkeypat
     sampled.unlink()
     assert parts.finished() == (pieces - 2, pieces)
     again = parts.kv_errors()
-    assert 0 < max(again) < 1e-5
-    # one was made anew, perhaps with other threads and so other last bits
-    assert sum(mine == theirs for mine, theirs in zip(again, errors, strict=True)) >= 3
+    assert 0 < max(again) < KV_ERROR
+    # one model's two walks were made anew, perhaps with other threads and so other last bits
+    assert sum(mine == theirs for mine, theirs in zip(again, errors, strict=True)) >= 2
     assert parts.sampling() == rows
 
 
