@@ -15,10 +15,9 @@ from torch import Tensor
 from ...probing.lens import Lens
 from ..eagle3.head import Eagle3Config, Eagle3Head, fused_sites
 from ..eagle3.unroll import unroll
-from .features import Batch, TargetOdds, TextFeatures, final_norm
+from .features import Batch, LearnedText, TextFeatures, final_norm
 from .induction import Sample, plant_induction
 from .soft_loss import soft_cross_entropy
-from .texts import common_prefix
 
 
 @dataclass(frozen=True)
@@ -152,7 +151,7 @@ def _start_from(
     part[:rows, :width] = found[:rows, :width]
 
 
-class Eagle3Task:
+class Eagle3Task(LearnedText):
     """Loss and held-out acceptance of a head.
 
     Args:
@@ -165,14 +164,11 @@ class Eagle3Task:
     def __init__(
         self, head: Eagle3Head, lens: Lens, data: TextFeatures, recipe: Eagle3Recipe
     ) -> None:
-        self.model, self.lens, self.data, self.recipe = head, lens, data, recipe
+        super().__init__(lens, data, recipe, head.target_ids)
+        self.model = head
         head.lm_head.weight.requires_grad_(recipe.train_unembedding)
         self._sites = fused_sites(lens.n_layers, recipe.fused_layers(lens.n_layers))
-        self._odds = TargetOdds(lens, head.target_ids)
         self._embed = lens.model.get_input_embeddings()
-        self._drafted = torch.zeros(lens.d_vocab, dtype=torch.bool, device=lens.device)
-        self._drafted[head.target_ids] = True
-        self._common = common_prefix(list(data.texts["prompt_ids"]))
 
     def loss(self, rows: Sequence[int], seed: int) -> Float[Tensor, ""]:
         """Weighted mean over steps of the soft cross-entropy a slot."""
@@ -186,9 +182,7 @@ class Eagle3Task:
         weights = 0.0
         slots = torch.arange(n_slots, device=kept.device).expand(len(rows), -1)
         alive: Tensor = learned[:, 1:]
-        with torch.autocast(
-            self.lens.device.type, self._dtype, enabled=self._dtype != torch.float32
-        ):
+        with self._autocast():
             states = unroll(self.model, *self._inputs(rows, batch), self.recipe.steps, kept)
             for step, state in enumerate(states):
                 if step == 1:
@@ -222,9 +216,7 @@ class Eagle3Task:
             slots = torch.arange(n_slots, device=batch.ids.device).expand(len(some), -1)
             counted = (slots + 1 >= batch.prompts[:, None]) & (slots + 2 < batch.lengths[:, None])
             right = counted
-            with torch.autocast(
-                self.lens.device.type, self._dtype, enabled=self._dtype != torch.float32
-            ):
+            with self._autocast():
                 states = unroll(self.model, *self._inputs(some, batch), gamma, slots)
                 for step, state in enumerate(states):
                     answer = slots + 2 + step
@@ -239,27 +231,11 @@ class Eagle3Task:
             count += int(counted.sum())
         return (hits / max(count, 1)).tolist()
 
-    @property
-    def _dtype(self) -> torch.dtype:
-        return self.lens.model.dtype
-
     def _inputs(self, rows: Sequence[int], batch: Batch) -> tuple[Tensor, Tensor]:
         streams = [self.data.streams(rows, site, self._dtype)[:, :-1] for site in self._sites]
         with torch.no_grad():
             embedding = self._embed(batch.ids[:, 1:])
         return embedding, torch.cat(streams, dim=-1)
-
-    def _learned(self, batch: Batch, generator: torch.Generator) -> Bool[Tensor, "text pos"]:
-        """Positions whose next token is learned: it exists, can be drafted, and is no system
-        prompt's."""
-        pos = torch.arange(batch.ids.shape[1], device=batch.ids.device)
-        following = torch.cat([batch.ids[:, 1:], batch.ids[:, :1]], dim=1)
-        fine = (pos + 1 < batch.lengths[:, None]) & self._drafted[following]
-        in_prompt = pos + 1 < batch.prompts[:, None]
-        if self.recipe.prompt_share < 1:
-            drawn = torch.rand(batch.ids.shape, generator=generator).to(batch.ids.device)
-            fine &= ~in_prompt | (drawn < self.recipe.prompt_share)
-        return fine & (pos + 1 >= self._common)
 
     def _choose(
         self, learned: Bool[Tensor, "text pos"], generator: torch.Generator

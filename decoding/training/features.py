@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ...errors import SwitchSDError
 from ...probing.activations.store import ActivationStore
 from ...probing.lens import Lens
+from .texts import common_prefix
 
 _ROWS = 256  # unembedded at once: their logits stay in the processor's cache
 
@@ -130,6 +132,45 @@ class TargetOdds:
         for block, out in zip(rows.split(_ROWS), odds.split(_ROWS), strict=True):
             torch.softmax(torch.mm(block, self._weight.T), -1, out=out)
         return odds.view(*stream.shape[:-1], -1)
+
+
+class LearnedText:
+    """Which of the texts' tokens a draft learns to guess, and what the target thinks of them.
+
+    Args:
+        lens: the target.
+        data: its texts with their streams.
+        recipe: of the draft; its `prompt_share` is read.
+        ids: the tokens that the draft can guess.
+    """
+
+    def __init__(
+        self, lens: Lens, data: TextFeatures, recipe: Any, ids: Int[Tensor, " vocab"]
+    ) -> None:
+        self.lens, self.data, self.recipe = lens, data, recipe
+        self._odds = TargetOdds(lens, ids)
+        self._drafted = torch.zeros(lens.d_vocab, dtype=torch.bool, device=lens.device)
+        self._drafted[ids] = True
+        self._common = common_prefix(list(data.texts["prompt_ids"]))
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return self.lens.model.dtype
+
+    def _autocast(self) -> torch.autocast:
+        low = self._dtype != torch.float32
+        return torch.autocast(self.lens.device.type, self._dtype, enabled=low)
+
+    def _learned(self, batch: Batch, generator: torch.Generator) -> Bool[Tensor, "text pos"]:
+        """Positions whose next token is learned: it exists, can be drafted, and is no system
+        prompt's."""
+        pos = torch.arange(batch.ids.shape[1], device=batch.ids.device)
+        fine = (pos + 1 < batch.lengths[:, None]) & self._drafted[batch.ids.roll(-1, dims=1)]
+        in_prompt = pos + 1 < batch.prompts[:, None]
+        if self.recipe.prompt_share < 1:
+            drawn = torch.rand(batch.ids.shape, generator=generator).to(batch.ids.device)
+            fine &= ~in_prompt | (drawn < self.recipe.prompt_share)
+        return fine & (pos + 1 >= self._common)
 
 
 def final_norm(lens: Lens) -> torch.nn.Module:

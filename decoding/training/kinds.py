@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from ...errors import SwitchSDError
 from ...probing.lens import Lens
@@ -23,47 +25,62 @@ HALF = torch.bfloat16
 """What drafts are saved in."""
 
 
-class Kind(Protocol):
+@dataclass(frozen=True)
+class Kind(ABC):
     """A kind of draft, with the recipe it is trained by."""
 
+    recipe: Any
     name: ClassVar[str]
     title: ClassVar[str]
-
-    @property
-    def recipe(self) -> Any:
-        """A dataclass."""
+    sized: ClassVar[tuple[str, ...]]
+    """Sizes in the recipe."""
 
     def check(self, lens: Lens) -> None:
         """Raise unless the recipe can be followed for this target."""
+        vocabulary = self.recipe.draft_vocab_size
+        if not 1 <= vocabulary <= lens.d_vocab:
+            raise SwitchSDError(
+                f"a draft vocabulary of {vocabulary}: it has to lie in 1-{lens.d_vocab}, the "
+                f"tokens of {lens.name}"
+            )
+        for name in self.sized:
+            size = getattr(self.recipe, name)
+            if size is not None and size < 1:
+                raise SwitchSDError(f"{name} = {size}: has to be at least 1")
 
     def sites(self, lens: Lens) -> list[str]:
-        """The target's streams that training reads."""
+        """The target's streams that training reads: the last, from which its odds are computed."""
+        return [f"blocks.{lens.n_layers - 1}.hook_resid_post"]
 
+    def vocabulary(self, lens: Lens, data: TextFeatures, rows: Sequence[int]) -> Tensor:
+        """The tokens it can draft: the most frequent of texts `rows`."""
+        texts = data.texts.loc[list(rows)]
+        return frequent_tokens(texts, self.recipe.draft_vocab_size, lens.d_vocab)
+
+    @abstractmethod
     def task(self, lens: Lens, data: TextFeatures, rows: Sequence[int]) -> Any:
         """A draft at its start and what it is trained to do, for texts `rows`."""
 
+    @abstractmethod
     def start_from(self, task: Any, folder: Path, lens: Lens) -> None:
         """Give a task the weights of a finished draft."""
 
+    @abstractmethod
     def save(self, task: Any, folder: Path, lens: Lens, about: Mapping[str, Any]) -> None:
         """Write the draft in half precision."""
 
 
-@dataclass(frozen=True)
-class Eagle3Kind:
+class Eagle3Kind(Kind):
     """An EAGLE-3 head."""
 
     recipe: Eagle3Recipe
-    name: ClassVar[str] = "eagle3"
-    title: ClassVar[str] = "EAGLE-3 head"
+    name, title = "eagle3", "EAGLE-3 head"
+    sized = ("intermediate_size", "steps")
 
     def check(self, lens: Lens) -> None:
-        """Raise unless the recipe can be followed for this target."""
-        recipe = self.recipe
-        _check_vocabulary(recipe.draft_vocab_size, lens)
-        _check_size("intermediate_size", recipe.intermediate_size)
-        _check_size("steps", recipe.steps)
-        aux = recipe.aux_layers
+        """The layers it fuses, too."""
+        super().check(lens)
+        aux = self.recipe.aux_layers
         if aux is not None and (len(aux) != 3 or not all(1 <= i <= lens.n_layers for i in aux)):
             raise SwitchSDError(
                 f"aux layers {', '.join(map(str, aux))}: name three in 1-{lens.n_layers}; what "
@@ -71,16 +88,14 @@ class Eagle3Kind:
             )
 
     def sites(self, lens: Lens) -> list[str]:
-        """The fused streams and the last one, which the target's odds are computed from."""
-        return list(dict.fromkeys([*self._fused(lens), _last(lens)]))
+        """The fused streams and the last one."""
+        return list(dict.fromkeys([*self._fused(lens), *super().sites(lens)]))
 
     def task(self, lens: Lens, data: TextFeatures, rows: Sequence[int]) -> Eagle3Task:
         """A head at its start."""
-        texts = data.texts.loc[list(rows)]
-        vocabulary = frequent_tokens(texts, self.recipe.draft_vocab_size, lens.d_vocab)
         fused = self._fused(lens)
         sample = draw_sample(data, rows, fused[0], fused[-1]) if self.recipe.induction else None
-        head = warm_head(lens, self.recipe, vocabulary, sample)
+        head = warm_head(lens, self.recipe, self.vocabulary(lens, data, rows), sample)
         return Eagle3Task(head, lens, data, self.recipe)
 
     def _fused(self, lens: Lens) -> tuple[str, ...]:
@@ -102,29 +117,17 @@ class Eagle3Kind:
         save_head(task.model.to(HALF), folder, target=lens, about=about)
 
 
-@dataclass(frozen=True)
-class SpsKind:
+class SpsKind(Kind):
     """A small draft model that uses the target's embeddings."""
 
     recipe: SpsRecipe
-    name: ClassVar[str] = "sps"
-    title: ClassVar[str] = "draft model (SPS)"
-
-    def check(self, lens: Lens) -> None:
-        """Raise unless the recipe can be followed for this target."""
-        _check_vocabulary(self.recipe.draft_vocab_size, lens)
-        _check_size("intermediate_size", self.recipe.intermediate_size)
-        _check_size("layers", self.recipe.layers)
-
-    def sites(self, lens: Lens) -> list[str]:
-        """The last stream, which the target's odds are computed from."""
-        return [_last(lens)]
+    name, title = "sps", "draft model (SPS)"
+    sized = ("intermediate_size", "layers")
 
     def task(self, lens: Lens, data: TextFeatures, rows: Sequence[int]) -> SpsTask:
         """A draft model at its start."""
-        texts = data.texts.loc[list(rows)]
-        vocabulary = frequent_tokens(texts, self.recipe.draft_vocab_size, lens.d_vocab)
-        return SpsTask(warm_draft(lens, self.recipe, vocabulary), lens, data, self.recipe)
+        draft = warm_draft(lens, self.recipe, self.vocabulary(lens, data, rows))
+        return SpsTask(draft, lens, data, self.recipe)
 
     def start_from(self, task: SpsTask, folder: Path, lens: Lens) -> None:
         """The layers and the final norm."""
@@ -146,22 +149,3 @@ def _refuse_other(folder: Path, theirs: torch.nn.Module, mine: torch.nn.Module) 
     shapes = [{name: w.shape for name, w in m.named_parameters()} for m in (theirs, mine)]
     if shapes[0] != shapes[1]:
         raise SwitchSDError(f"{folder} holds a draft of another shape than the recipe's")
-
-
-def _check_vocabulary(size: int, lens: Lens) -> None:
-    """Raise unless the target has so many tokens."""
-    if not 1 <= size <= lens.d_vocab:
-        raise SwitchSDError(
-            f"a draft vocabulary of {size}: it has to lie in 1-{lens.d_vocab}, the tokens of "
-            f"{lens.name}"
-        )
-
-
-def _check_size(name: str, size: int | None) -> None:
-    """Raise on a size below 1."""
-    if size is not None and size < 1:
-        raise SwitchSDError(f"{name} = {size}: has to be at least 1")
-
-
-def _last(lens: Lens) -> str:
-    return f"blocks.{lens.n_layers - 1}.hook_resid_post"

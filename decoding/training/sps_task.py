@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ...errors import SwitchSDError
 from ...probing.lens import Lens
 from ..drafters.tied_draft import PartialUnembedding, check_tieable, own_shapes, tied_draft
-from .features import Batch, TargetOdds, TextFeatures, final_norm
+from .features import LearnedText, TextFeatures, final_norm
 from .soft_loss import soft_cross_entropy
-from .texts import common_prefix
 
 if TYPE_CHECKING:
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -149,7 +148,7 @@ def _fitted(layer: nn.Module, intermediate_size: int) -> dict[str, Tensor]:
     return found
 
 
-class SpsTask:
+class SpsTask(LearnedText):
     """Loss and held-out acceptance of a draft.
 
     Args:
@@ -167,7 +166,6 @@ class SpsTask:
         self, draft: LlamaForCausalLM, lens: Lens, data: TextFeatures, recipe: SpsRecipe
     ) -> None:
         self.draft: Any = draft
-        self.lens, self.data, self.recipe = lens, data, recipe
         self.model: nn.Module = nn.ModuleDict(
             {"layers": self.draft.model.layers, "norm": self.draft.model.norm}
         )
@@ -175,10 +173,7 @@ class SpsTask:
         partial = isinstance(head, PartialUnembedding)
         self._ids: Tensor = head.ids if partial else torch.arange(lens.d_vocab, device=lens.device)
         self._rows: Tensor = head.rows if partial else head.weight.detach()
-        self._odds = TargetOdds(lens, self._ids)
-        self._drafted = torch.zeros(lens.d_vocab, dtype=torch.bool, device=lens.device)
-        self._drafted[self._ids] = True
-        self._common = common_prefix(list(data.texts["prompt_ids"]))
+        super().__init__(lens, data, recipe, self._ids)
 
     def loss(self, rows: Sequence[int], seed: int) -> Float[Tensor, ""]:
         """Mean soft cross-entropy of the draft against the target, a position."""
@@ -213,14 +208,9 @@ class SpsTask:
             count += int(counted.sum())
         return (hits / max(count, 1)).tolist()
 
-    @property
-    def _dtype(self) -> torch.dtype:
-        return self.lens.model.dtype
-
     def _states(self, ids: Int[Tensor, "text pos"]) -> Float[Tensor, "text pos d"]:
         """What is unembedded; pads come last, where causal attention never sees them."""
-        low = self._dtype != torch.float32
-        with torch.autocast(self.lens.device.type, self._dtype, enabled=low):
+        with self._autocast():
             embedding = self.draft.model.embed_tokens(ids).float()
             return self.draft.model(inputs_embeds=embedding, use_cache=False).last_hidden_state
 
@@ -228,15 +218,3 @@ class SpsTask:
         weight = self._rows
         best = [(part.to(weight.dtype) @ weight.T).argmax(-1) for part in x.split(_ROWS)]
         return self._ids[torch.cat(best)]
-
-    def _learned(self, batch: Batch, generator: torch.Generator) -> Bool[Tensor, "text pos"]:
-        """Positions whose next token is learned: it exists, can be drafted, and is no system
-        prompt's."""
-        pos = torch.arange(batch.ids.shape[1], device=batch.ids.device)
-        following = batch.ids.roll(-1, dims=1)
-        fine = (pos + 1 < batch.lengths[:, None]) & self._drafted[following]
-        in_prompt = pos + 1 < batch.prompts[:, None]
-        if self.recipe.prompt_share < 1:
-            drawn = torch.rand(batch.ids.shape, generator=generator).to(batch.ids.device)
-            fine &= ~in_prompt | (drawn < self.recipe.prompt_share)
-        return fine & (pos + 1 >= self._common)
