@@ -56,6 +56,22 @@ def read_json(path: Path) -> Any:
         raise SwitchSDError(f"cannot read {path}: {error.strerror or error}") from error
 
 
+def read_as(kind: Any, value: Any) -> Any:
+    """A JSON value as this type, a dataclass for instance; what is not in the type is left out.
+
+    Raises:
+        SwitchSDError: names the first field that is missing or wrong.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        field = ".".join(map(str, wrong["loc"]))
+        raise SwitchSDError(f"{field}: {wrong['msg']}") from error
+
+
 def write_parquet(path: Path, frame: pd.DataFrame) -> None:
     """Write a table in one step (see `write_json`)."""
     _replace(path, lambda part: frame.to_parquet(part, index=False))

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Bool, Int, Shaped
 
 from ...errors import SwitchSDError
-from ...runs import read_json, write_json
+from ...runs import read_as, read_json, write_json
 from ..step.tree_shape import TreeShape
 from .gate import Columns, DraftPath, Memoryless, Observation
 
@@ -140,16 +140,8 @@ class CostAwareFit:
         if not isinstance(about["schema"], int) or about["schema"] > SCHEMA:
             raise SwitchSDError(f"{path} was written by a newer switchsd; upgrade to read it")
         try:
-            tables = {
-                name: tuple(tuple(int(depth) for depth in row) for row in about[name])
-                for name in ("copy", "neural")
-            }
-            edges = {
-                "scores": tuple(float(edge) for edge in about["scores"]),
-                "matches": tuple(int(edge) for edge in about["matches"]),
-            }
-            return cls(**{name: about[name] for name in _FIELDS} | tables | edges)
-        except (TypeError, ValueError, SwitchSDError) as error:
+            return read_as(cls, about)
+        except SwitchSDError as error:
             raise SwitchSDError(f"{path} is damaged ({error}): {how_to_fit(None)}") from error
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ...errors import SwitchSDError
-from ...runs import read_json
+from ...runs import read_as, read_json
 from .disk import LOCK, UNFINISHED, crc32, publish, writing
 
 _KIND = "switchsd activation store"
@@ -141,27 +141,18 @@ def load(folder: Path, key: StoreKey | None) -> StoreContents | None:
     if value.get("schema", 0) > _SCHEMA:
         raise SwitchSDError(f"{path} was written by a newer switchsd; upgrade to read it")
     try:
-        found = StoreKey(**{**value["key"], "sites": tuple(value["key"]["sites"])})
-        shards = tuple(
-            Shard(
-                name=shard["name"],
-                rows=shard["rows"],
-                blocks=tuple(shard["blocks"]),
-                files={name: (size, crc) for name, (size, crc) in shard["files"].items()},
-            )
-            for shard in value["shards"]
-        )
-        d, kinds, complete = value["d"], value["kinds"], value["complete"]
-    except (KeyError, TypeError, ValueError) as error:
-        raise SwitchSDError(f"{path} is damaged ({error!r}); choose another folder") from error
-    if key is not None and key.digest() != found.digest():
-        mine, theirs = _plain(key), _plain(found)
+        parts = {name: value.get(name) for name in ("key", "d", "shards", "kinds", "complete")}
+        found: StoreContents = read_as(StoreContents, {**parts, "path": folder})
+    except SwitchSDError as error:
+        raise SwitchSDError(f"{path} is damaged ({error}); choose another folder") from error
+    if key is not None and key.digest() != found.key.digest():
+        mine, theirs = _plain(key), _plain(found.key)
         differ = [name for name in mine if mine[name] != theirs[name]]
         raise SwitchSDError(
             f"{folder} holds other activations (it differs in {', '.join(differ)}); "
             f"choose another folder"
         )
-    return StoreContents(folder, found, d, shards, kinds, complete)
+    return found
 
 
 def commit(store: StoreContents) -> None:
