@@ -29,6 +29,24 @@ if TYPE_CHECKING:
 SCHEMA = 1
 """Version of the run-folder layout; a reader refuses a newer one by name."""
 
+_ENDS = ("", "_without_loops")
+_RACED = {"copy_accepted": "mean_accepted_copy", "neural_accepted": "mean_accepted_neural"}
+_PRINTED = {"copy_steps": "copy_share", "draft_steps": "neural_share"}
+_PRINTED |= {"copy_accepted": "mean_accepted_copy", "draft_accepted": "mean_accepted_neural"}
+
+_OLD_NAMES: dict[str, dict[str, str]] = {
+    "decoding": {
+        "copy_step_share": "copy_share",
+        "mean_accepted": "mean_accepted_copy",
+        "neural_accepted": "mean_accepted_neural",
+    },
+    "rows": _RACED,
+    "temperatures": _RACED,
+    "table1": _PRINTED,
+    "table2": _PRINTED,
+}
+"""Columns that version 0.1 called otherwise, by table; the first of each tells its tables."""
+
 _VERSIONED = ("switchsd", "torch", "transformers", "transformer-lens", "scikit-learn")
 
 
@@ -207,8 +225,13 @@ class Run:
         return (self.path / f"{name}.parquet").is_file()
 
     def table(self, name: str, columns: list[str] | None = None) -> pd.DataFrame:
-        """Read `<name>.parquet`."""
-        return read_parquet(self.path / f"{name}.parquet", columns)
+        """Read `<name>.parquet`; columns of version 0.1 have the names of today."""
+        frame = read_parquet(self.path / f"{name}.parquet", columns)
+        old = _OLD_NAMES.get(name, {})
+        if next(iter(old), None) not in frame:
+            return frame
+        ends = {f"{column}{end}": f"{new}{end}" for column, new in old.items() for end in _ENDS}
+        return frame.rename(columns=ends)
 
     def write_table(self, name: str, frame: pd.DataFrame) -> None:
         """Write `<name>.parquet` whole or not at all."""

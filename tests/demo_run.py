@@ -99,8 +99,8 @@ def decoding() -> pd.DataFrame:
             "policy": ["vanilla", "pld", "copyspec", "switchsd"],
             "tokens_per_s": [20.0, 25.0, 23.0, 26.8],
             "speedup": [1.0, 1.25, 1.15, 1.34],
-            "copy_step_share": [0.0, 0.41, 0.3, 0.123],
-            "mean_accepted": [0.0, 1.2, 1.8, 4.56],
+            "copy_share": [0.0, 0.41, 0.3, 0.123],
+            "mean_accepted_copy": [0.0, 1.2, 1.8, 4.56],
             "n_prompts": [3, 3, 3, 3],
             "token_exact": [True, True, True, True],
         }

@@ -15,6 +15,7 @@ import pandas as pd
 import torch
 
 from ...decoding.drafts import Drafts
+from ...decoding.policies import Policy
 from ...errors import SwitchSDError
 from ...probing.copy_probe import CopyProbe
 from ...probing.lens import Lens
@@ -24,8 +25,8 @@ from ..cost.profile import LatencyProfile
 from ..replay.replay import replay
 from ..replay.settings import Setting
 from ..traces.trace import CounterfactualTrace
-from .measures import bench_rows, with_loops
-from .methods import Method, Methods, fit_digests
+from .measures import bench_rows
+from .methods import Methods, fit_digests
 from .race import Race, race_prompts
 from .replayed import (
     check_replayable,
@@ -168,13 +169,13 @@ def run_check(
         dtype=lens.dtype,
         profile=None if profile is None else profile.describe(),
     )
-    race = _live(lens, methods.raced, asked, traced, path / "greedy", progress)
+    race = _live(lens, methods.policies, asked, traced, path / "greedy", progress)
     some = traced.only(traced.prompts["prompt_id"].isin(asked["prompt_id"]).to_numpy())
     texts = _texts(race, some, settings)
     metrics: dict[str, Any] = {"replay_equals_live": _agreement(texts)}
     tables = {"runs": race.runs, "steps": race.steps, "tokens": race.tokens, "texts": texts}
     if profile is not None:
-        rows = bench_rows(with_loops(race.steps, race.tokens), list(settings))
+        rows = bench_rows(race.steps, list(settings))
         played = bench_rows(replayed_steps(some, settings, profile), list(settings))
         tables["speeds"] = speed_errors(rows, played)
         metrics["replay_speedup_error"] = largest_errors(tables["speeds"])
@@ -193,7 +194,7 @@ def run_check(
 
 def _live(
     lens: Lens,
-    methods: Mapping[str, Method],
+    policies: Mapping[str, Policy],
     asked: pd.DataFrame,
     trace: CounterfactualTrace,
     folder: Path,
@@ -207,9 +208,7 @@ def _live(
         }
     )
     budget = int(trace.max_new_tokens or 0)
-    return race_prompts(
-        folder, lens, prompts, methods, {}, max_new_tokens=budget, progress=progress
-    )
+    return race_prompts(folder, lens, prompts, policies, max_new_tokens=budget, progress=progress)
 
 
 def _texts(race: Race, trace: CounterfactualTrace, settings: Mapping[str, Setting]) -> pd.DataFrame:

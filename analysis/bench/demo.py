@@ -6,7 +6,7 @@ Every stage keeps what it has finished in the run folder, so an interrupted demo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -14,28 +14,33 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from ...data.benchmarks import load_benchmark
-from ...data.chat import chat_ids, special_ids
+from ...data.chat import special_ids
+from ...data.context_index import SPAN, copy_yield
 from ...data.copy_diversity.prompts import copy_diversity
-from ...decoding.engine import generate
+from ...data.labels import loop_start
 from ...decoding.neural import neural_drafter
 from ...decoding.policies import Options, Policy, build_policy
 from ...decoding.shipped import find_shipped, has_shipped_head, shipped_head, weights_digest
 from ...errors import SwitchSDError
 from ...probing.activations.capture import capture
 from ...probing.copy_probe import CopyProbe
+from ...probing.corpora.asked import asked_prompts
 from ...probing.corpora.completions import build_corpus
 from ...probing.corpora.token_table import label_table
 from ...probing.lens import Lens
 from ...probing.training.sweep import evaluate, probe_data, sweep
 from ...progress import Progress
-from ...runs import Run, read_parquet, write_parquet
+from ...runs import Run
 from ..pages.demo_report import write_report
-from .race import PromptRace, race_prompt, race_table
+from .measures import race_rows
+from .race import Race, race_prompts, with_texts
 
 STREAMS = ("hook_resid_mid", "hook_resid_post", "hook_attn_out", "hook_mlp_out")
 POLICIES = ("vanilla", "pld", "copyspec", "eagle3", "switchsd")
-_PARTS = ("runs", "steps", "tokens", "copy_yield")
+_DECODING = (
+    *("set", "policy", "tokens_per_s", "speedup", "speedup_low", "speedup_high", "copy_share"),
+    *("neural_share", "mean_accepted", "mean_accepted_copy", "mean_accepted_neural", "n_prompts"),
+)
 
 
 @dataclass(frozen=True)
@@ -204,29 +209,68 @@ def _policies(lens: Lens, probe: CopyProbe, config: DemoConfig) -> dict[str, Pol
 
 def _decode(run: Run, lens: Lens, probe: CopyProbe, config: DemoConfig, progress: Progress) -> None:
     """Race the policies on HumanEval; each prompt's result is kept as soon as it is there."""
-    problems = load_benchmark("humaneval", limit=config.n_decode)
+    prompts = asked_prompts(run.path / "asked", lens, ("humaneval",), limit=config.n_decode)
     policies = _policies(lens, probe, config)
-    prompts = [chat_ids(lens.tokenizer, list(turns)) for turns in problems["turns"]]
-    generate(lens, prompts[0], "vanilla", max_new_tokens=4)  # warm-up
-    finished: list[PromptRace] = []
-    for number, prompt_id in enumerate(problems["prompt_id"]):
-        progress("decoding", number, len(problems))
-        folder = run.path / "decoded" / str(number)
-        if not all((folder / f"{part}.parquet").is_file() for part in _PARTS):
-            race = race_prompt(
-                lens, prompt_id, prompts[number], policies,
-                max_new_tokens=config.decode_tokens, start=number,
-            )  # fmt: skip
-            for part in _PARTS:
-                write_parquet(folder / f"{part}.parquet", getattr(race, part))
-        finished.append(PromptRace(*(read_parquet(folder / f"{part}.parquet") for part in _PARTS)))
-    progress("decoding", len(problems), len(problems))
-    pooled = {
-        part: pd.concat([getattr(race, part) for race in finished], ignore_index=True)
-        for part in _PARTS
-    }
-    table = race_table(pooled["runs"], pooled["steps"], list(policies))
-    run.write_table("decoding", table)
-    for part in ("steps", "tokens", "copy_yield"):
-        run.write_table(part, pooled[part])
+    race = race_prompts(
+        run.path / "decoded", lens, prompts, policies, max_new_tokens=config.decode_tokens,
+        progress=lambda _, done, total: progress("decoding", done, total),
+    )  # fmt: skip
+    tokens = with_texts(race.tokens, lens)
+    table = decoding_rows(race, list(policies))
+    for name, part in (
+        ("decoding", table), ("steps", race.steps), ("tokens", tokens),
+        ("copy_yield", copy_yields(tokens, probe, n=config.n, W=config.W)),
+    ):  # fmt: skip
+        run.write_table(name, part)
     run.update_metrics(decoding=table.to_dict("records"))
+
+
+def decoding_rows(race: Race, order: Sequence[str]) -> pd.DataFrame:
+    """Of `race_rows` what a first look asks for, one row a policy.
+
+    Args:
+        race: of one set.
+        order: policies, vanilla among them.
+
+    Returns:
+        set, policy, tokens_per_s, speedup (with speedup_low and speedup_high), copy_share,
+        neural_share, mean_accepted, mean_accepted_copy, mean_accepted_neural, n_prompts,
+        token_exact (every text).
+    """
+    rows = race_rows(race, order)
+    exact = rows["n_exact"] == rows["n_prompts"]
+    return rows[list(_DECODING)].assign(token_exact=exact)
+
+
+def copy_yields(
+    tokens: pd.DataFrame, probe: CopyProbe, *, policy: str = "switchsd", n: int = 3, W: int = 1
+) -> pd.DataFrame:
+    """What the gate saw, and what copying would have brought, at every anchor of a policy's texts.
+
+    Only where as many tokens follow as a copy is long: near its end a copy is cut short by the
+    budget, not by the target.
+
+    Args:
+        tokens: `Race.tokens`.
+        probe: the policy's.
+        policy: whose texts.
+        n: tokens that have to match.
+        W: copy candidates.
+
+    Returns:
+        prompt_id, what `copy_yield` gives, score, probe_on, in_loop.
+    """
+    found = []
+    for prompt_id, text in tokens[tokens["policy"] == policy].groupby("prompt_id", sort=False):
+        ids, n_prompt = text["id"].tolist(), int((text["step"] < 0).sum())
+        table = pd.DataFrame(copy_yield(ids, n_prompt - 1, D=SPAN, n=n, W=W))
+        table = table[table["position"] <= len(ids) - SPAN].reset_index(drop=True)
+        # the newest processed token lies before the anchor, that before the first draft token; a
+        # token's row holds the score that was read the probe's offset before it
+        about = table["position"] - 2 + probe.label_offset
+        table["score"] = text["score"].reset_index(drop=True).reindex(about).to_numpy()
+        table["probe_on"] = table["score"] >= probe.tau
+        table["in_loop"] = table["position"] >= n_prompt + loop_start(ids[n_prompt:])
+        table.insert(0, "prompt_id", prompt_id)
+        found.append(table)
+    return pd.concat(found, ignore_index=True) if found else pd.DataFrame()

@@ -1,4 +1,4 @@
-"""Figures of a benchmark from its tables of steps, live or replayed. Pure functions.
+"""Statistics of a race from its tables of steps, live or replayed. Pure functions.
 
 Speed is of decoding alone: tokens that steps emitted over the time of those steps, pooled over
 prompts. Accepted lengths leave out the bonus. Without loops means: steps that begin before the
@@ -9,18 +9,21 @@ share.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from ...data.labels import loop_start
+from ...decoding.step.log import path_shares
 from ...intervals import combined, draw, ratio
+
+if TYPE_CHECKING:
+    from .race import Race
 
 BASE = "vanilla"
 
 WITHOUT = "_without_loops"
-"""Ends the names of figures that leave loops out."""
+"""Ends the names of statistics that leave loops out."""
 
 TIMES = ("draft", "verify", "lookup", "gate", "rest")
 """Parts of a step's time; `<part>_ms` in the tables of steps."""
@@ -28,21 +31,42 @@ TIMES = ("draft", "verify", "lookup", "gate", "rest")
 ALL = "all"
 """Stands for the sets together."""
 
+_RESAMPLES = 2000
 
-def bench_rows(steps: pd.DataFrame, order: Sequence[str]) -> pd.DataFrame:
-    """One row a set × method, the sets together first.
+
+def race_rows(race: Race, order: Sequence[str]) -> pd.DataFrame:
+    """What a race says of every policy: the row table of `bench`, `draft eval` and `demo`.
 
     Args:
-        steps: set, prompt_id, policy, position, path, proposed, accepted, emitted, ms, loop
-            (`draft_measures.with_loops`), and `<part>_ms` where they were measured.
+        race: the race.
+        order: labels, vanilla among them.
+
+    Returns:
+        `bench_rows`, and prefill_s and draft_prefill_s (means over prompts), n_exact (texts that
+        are transformers' own).
+    """
+    rows = bench_rows(race.steps, order)
+    known = []
+    for name, policy in zip(rows["set"], rows["policy"], strict=True):
+        mine = _of(race.runs, name, policy)
+        means = mine[["prefill_s", "draft_prefill_s"]].mean().to_dict()
+        known.append({**means, "n_exact": int(mine["token_exact"].sum())})
+    return pd.concat([rows, pd.DataFrame(known)], axis=1)
+
+
+def bench_rows(steps: pd.DataFrame, order: Sequence[str]) -> pd.DataFrame:
+    """One row a set × policy, the sets together first.
+
+    Args:
+        steps: set, prompt_id, policy, position, path, proposed, accepted, emitted, ms, loop (as
+            `race.Race` has them), and `<part>_ms` where they were measured.
         order: labels, vanilla among them.
 
     Returns:
         set, policy, n_prompts, loops (texts with one), and each of these with and
         `_without_loops`: tokens_per_s (pooled), tokens_per_s_mean (of prompts), speedup over
-        vanilla with speedup_low and speedup_high (95 % over resampled prompts), steps, copy_share,
-        neural_share, plain_share (of steps), copy_accepted, neural_accepted, mean_accepted (per
-        drafted step), rejected_share (`rejected_ms`) and the share of each part of the time.
+        vanilla with speedup_low and speedup_high (95 % over resampled prompts), steps, what
+        `path_shares` gives, rejected_share (`rejected_ms`) and the share of each part of the time.
     """
     steps = _with_plain(steps)
     tables = {"": steps, WITHOUT: before_loops(steps)}
@@ -54,9 +78,9 @@ def bench_rows(steps: pd.DataFrame, order: Sequence[str]) -> pd.DataFrame:
             mine = _of(steps, name, policy)
             row = {"set": name, "policy": policy, **_texts(mine)}
             for suffix, table in tables.items():
-                figures = _figures(_of(table, name, policy))
-                figures |= _speeds(_of(speeds[suffix], name), policy)
-                row |= {f"{key}{suffix}": value for key, value in figures.items()}
+                found = _shares(_of(table, name, policy))
+                found |= _speeds(_of(speeds[suffix], name), policy)
+                row |= {f"{key}{suffix}": value for key, value in found.items()}
             rows.append(row)
     return pd.DataFrame(rows)
 
@@ -73,7 +97,7 @@ def before_loops(steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def per_prompt(steps: pd.DataFrame) -> pd.DataFrame:
-    """Tokens and decode time of each text, as `draft_measures.speed_ratio` takes them.
+    """Tokens and decode time of each text, as `speed_ratio` takes them.
 
     Returns:
         set, prompt_id, policy, n_tokens, decode_s, tokens_per_s.
@@ -82,26 +106,6 @@ def per_prompt(steps: pd.DataFrame) -> pd.DataFrame:
     table = sums.rename(columns={"emitted": "n_tokens"}).assign(decode_s=sums["ms"] / 1e3)
     speed = table["n_tokens"] / table["decode_s"]
     return table.drop(columns="ms").assign(tokens_per_s=speed).reset_index()
-
-
-def run_rows(runs: pd.DataFrame) -> pd.DataFrame:
-    """What is known of whole texts, one row a set × method, the sets together first.
-
-    Args:
-        runs: `bench_race.Race.runs`.
-
-    Returns:
-        set, policy, prefill_s and draft_prefill_s (means over prompts), n_exact (texts that are
-        transformers' own).
-    """
-    sets = list(dict.fromkeys(runs["set"]))
-    rows = []
-    for name in [ALL, *sets] if len(sets) > 1 else sets:
-        for policy, mine in _of(runs, name).groupby("policy", sort=False):
-            means = mine[["prefill_s", "draft_prefill_s"]].mean().to_dict()
-            exact = int(mine["token_exact"].sum())
-            rows.append({"set": name, "policy": policy, **means, "n_exact": exact})
-    return pd.DataFrame(rows)
 
 
 def rejected_ms(steps: pd.DataFrame) -> pd.Series:
@@ -131,13 +135,11 @@ def _texts(steps: pd.DataFrame) -> dict[str, int]:
     return {"n_prompts": len(last), "loops": int(looped.sum())}
 
 
-def _figures(steps: pd.DataFrame) -> dict[str, float]:
-    drafted, ms = steps["proposed"] > 0, steps["ms"].sum()
-    found: dict[str, float] = {"steps": len(steps), "plain_share": _mean(~drafted)}
-    for path in ("copy", "neural"):
-        mine = drafted & (steps["path"] == path)
-        found |= {f"{path}_share": _mean(mine), f"{path}_accepted": _mean(steps["accepted"][mine])}
-    found["mean_accepted"] = _mean(steps["accepted"][drafted])
+def _shares(steps: pd.DataFrame) -> dict[str, float]:
+    drafted, copied = steps["proposed"] > 0, steps["path"] == "copy"
+    ms = steps["ms"].sum()
+    found: dict[str, float] = {"steps": len(steps)}
+    found |= path_shares(*(column.to_numpy() for column in (drafted, copied, steps["accepted"])))
     found["rejected_share"] = rejected_ms(steps).sum() / ms if ms else np.nan
     for part in TIMES:
         taken = steps[f"{part}_ms"] if f"{part}_ms" in steps else pd.Series([np.nan])
@@ -153,70 +155,10 @@ def _speeds(prompts: pd.DataFrame, policy: str) -> dict[str, float]:
     shared = both[both["prompt_id"].map(counts) == len({policy, BASE})]
     found = {
         "tokens_per_s": mine["n_tokens"].sum() / mine["decode_s"].sum() if len(mine) else np.nan,
-        "tokens_per_s_mean": _mean(mine["tokens_per_s"]),
+        "tokens_per_s_mean": mine["tokens_per_s"].mean(),
     }
-    ratio = (np.nan,) * 3 if shared.empty else speed_ratio(shared, policy, BASE)
-    return found | dict(zip(("speedup", "speedup_low", "speedup_high"), ratio, strict=True))
-
-
-def _mean(values: pd.Series) -> float:
-    return float(values.mean()) if len(values) else float("nan")
-
-
-_RESAMPLES = 2000
-
-
-def with_loops(steps: pd.DataFrame, tokens: pd.DataFrame) -> pd.DataFrame:
-    """Steps with the position at which their text's loop starts (behind its end without one)."""
-    by = ["set", "prompt_id", "policy"]
-    starts = [
-        (
-            *key,
-            int((text["step"] < 0).sum())
-            + loop_start(text.loc[text["step"] >= 0, "id"].to_numpy()),
-        )
-        for key, text in tokens.sort_values("position").groupby(by, sort=False)
-    ]
-    return steps.merge(pd.DataFrame(starts, columns=[*by, "loop"]), on=by, how="left")
-
-
-def draft_rows(runs: pd.DataFrame, steps: pd.DataFrame, order: Sequence[str]) -> pd.DataFrame:
-    """One row a set × policy.
-
-    Args:
-        runs: `PromptRace.runs` of all prompts, with `set`.
-        steps: `with_loops`.
-        order: policies, vanilla among them.
-
-    Returns:
-        set, policy, mean_accepted (over every step that verified a draft), the same
-        without_loops (steps that begin before the loop, and of theirs the tokens before it),
-        tokens_per_s, speedup with the 95 % interval of resampled prompts, n_prompts and n_exact
-        (texts that are transformers' own).
-    """
-    rows = []
-    for name in runs["set"].unique():
-        for policy in order:
-            mine = runs[(runs["set"] == name) & (runs["policy"] == policy)]
-            drafted = _drafted(steps, name, policy)
-            before = drafted[drafted["position"] < drafted["loop"]]
-            counted = np.minimum(before["accepted"], before["loop"] - before["position"])
-            faster = speed_ratio(runs[runs["set"] == name], policy, "vanilla")
-            rows.append(
-                {
-                    "set": name,
-                    "policy": policy,
-                    "mean_accepted": drafted["accepted"].mean(),
-                    "mean_accepted_without_loops": counted.mean(),
-                    "tokens_per_s": mine["n_tokens"].sum() / mine["decode_s"].sum(),
-                    "speedup": faster[0],
-                    "speedup_low": faster[1],
-                    "speedup_high": faster[2],
-                    "n_prompts": len(mine),
-                    "n_exact": int(mine["token_exact"].sum()),
-                }
-            )
-    return pd.DataFrame(rows)
+    faster = (np.nan,) * 3 if shared.empty else speed_ratio(shared, policy, BASE)
+    return found | dict(zip(("speedup", "speedup_low", "speedup_high"), faster, strict=True))
 
 
 def accepted_per_position(steps: pd.DataFrame) -> pd.DataFrame:
@@ -255,32 +197,3 @@ def speed_ratio(runs: pd.DataFrame, policy: str, base: str) -> tuple[float, floa
     faster = combined(np.divide, *speeds)
     found = draw(faster, len(wide), n_boot=_RESAMPLES, least=1).estimate()
     return found.value, found.low, found.high
-
-
-def eval_table(rows: pd.DataFrame) -> pd.DataFrame:
-    """`draft_rows` for people."""
-
-    def number(value: float) -> str:
-        return "–" if pd.isna(value) else f"{value:.2f}"
-
-    return pd.DataFrame(
-        {
-            "set": rows["set"],
-            "policy": rows["policy"],
-            "γ": ["–" if pd.isna(gamma) else f"{gamma:.0f}" for gamma in rows["gamma"]],
-            "accepted": rows["mean_accepted"].map(number),
-            "without loops": rows["mean_accepted_without_loops"].map(number),
-            "tokens/s": rows["tokens_per_s"].map(lambda value: f"{value:.1f}"),
-            "speed over vanilla": [
-                f"{row.speedup:.2f}× ({row.speedup_low:.2f}–{row.speedup_high:.2f})"
-                for row in rows.itertuples()
-            ],
-            "prompts": rows["n_prompts"].astype(str),
-            "exact": rows["n_exact"].astype(str),
-        }
-    )
-
-
-def _drafted(steps: pd.DataFrame, name: str, policy: str) -> pd.DataFrame:
-    mine = steps[(steps["set"] == name) & (steps["policy"] == policy)]
-    return mine[mine["proposed"] > 0]

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ...decoding.drafts import Drafts
-from ...decoding.neural import neural_drafter
+from ...decoding.neural import TREE, neural_drafter
 from ...decoding.policies import POLICIES, Options, Policy, build_policy
+from ...decoding.step.tree_shape import TreeShape
 from ...errors import SwitchSDError
 from ...probing.copy_probe import CopyProbe
 from ...probing.lens import Lens
@@ -53,6 +54,11 @@ class Methods:
     raced: dict[str, Method]
     left_out: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def policies(self) -> dict[str, Policy]:
+        """What is raced, as the race takes it."""
+        return {label: method.policy for label, method in self.raced.items()}
+
 
 def labels() -> list[str]:
     """Every label there is."""
@@ -60,7 +66,13 @@ def labels() -> list[str]:
 
 
 def bench_methods(
-    lens: Lens, drafts: Drafts, probe: CopyProbe | None, names: Sequence[str] | None = None
+    lens: Lens,
+    drafts: Drafts,
+    probe: CopyProbe | None,
+    names: Sequence[str] | None = None,
+    *,
+    among: Sequence[str] | None = None,
+    tree: TreeShape = TREE,
 ) -> Methods:
     """Build what is to be raced.
 
@@ -69,6 +81,8 @@ def bench_methods(
         drafts: head and draft model, as far as there are any.
         probe: of the policies in `SCORED`; it scores nothing under the others.
         names: labels; None: all that can be built. Vanilla is always among them.
+        among: all, if no labels are named; None: every one there is.
+        tree: of eagle3-tree.
 
     Raises:
         SwitchSDError: an unknown label, or a named one that cannot be built.
@@ -77,11 +91,13 @@ def bench_methods(
     for name in names or ():
         if name not in known:
             raise SwitchSDError(f"unknown policy {name!r}: choose among {', '.join(known)}")
-    wanted = known if names is None else [name for name in known if name in {"vanilla", *names}]
+    wanted = among or known
+    if names is not None:
+        wanted = [name for name in known if name in {"vanilla", *names}]
     found = Methods({})
     for label in wanted:
         try:
-            found.raced[label] = _method(label, lens, drafts, probe)
+            found.raced[label] = _method(label, lens, drafts, probe, tree)
         except SwitchSDError as error:
             if names is not None:
                 raise
@@ -94,14 +110,16 @@ def fit_digests(methods: Methods) -> dict[str, str | None]:
     return {label: method.policy.gate.digest for label, method in methods.raced.items()}
 
 
-def _method(label: str, lens: Lens, drafts: Drafts, probe: CopyProbe | None) -> Method:
+def _method(
+    label: str, lens: Lens, drafts: Drafts, probe: CopyProbe | None, tree: TreeShape
+) -> Method:
     name = label.removesuffix(SPS)
     small = label.endswith(SPS) or name == "sps"
     draft = drafts.model if small else drafts.head
     if draft is None and (small or name.startswith("eagle3")):
         kind = "draft model" if small else "EAGLE-3 head"
         raise SwitchSDError(f"{label} needs a {kind}: train one with `switchsd draft train`")
-    neural = None if draft is None else neural_drafter(name, lens, draft=draft)
+    neural = None if draft is None else neural_drafter(name, lens, draft=draft, tree=tree)
     own = probe if name in SCORED else None  # a policy that only records scores need not pay
     policy = build_policy(name, Options(neural=neural, probe=own))
     kind = "none" if neural is None else "sps" if small else "eagle3"

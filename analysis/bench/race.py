@@ -1,8 +1,8 @@
-"""Race methods over prompts, one prompt after the other, and keep each prompt's tables at once.
+"""Race policies over prompts, one prompt after the other, and keep each prompt's tables at once.
 
-All methods decode a prompt before the next one begins, and who goes first changes from prompt to
-prompt: a slow minute falls on all alike. Before the first prompt each decodes a few tokens
-uncounted.
+All decode a prompt before the next one begins, and who goes first changes from prompt to prompt: a
+slow minute falls on all alike. Before the first prompt each decodes a few tokens uncounted.
+`switchsd bench`, `draft eval` and `demo` are all this race, of other policies.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
-from ...data.context_index import SPAN, copy_yield
 from ...data.labels import loop_start
-from ...decoding.drafters.copy import RecentCopier
+from ...data.token_texts import token_texts
 from ...decoding.engine import default_sampling, generate
 from ...decoding.exactness.reference import reference_ids
 from ...decoding.policies import Policy
@@ -26,7 +26,6 @@ from ...probing.lens import Lens
 from ...progress import Progress, silent
 from ...runs import read_parquet, write_parquet
 from .clocks import Watched
-from .methods import Method
 from .transformers import TRANSFORMERS, run_reference
 
 WARM_TOKENS = 12
@@ -40,9 +39,10 @@ class Race:
 
     Attributes:
         runs: one row a text: n_prompt, n_text (new tokens), prefill_s (the draft's included),
-            draft_prefill_s, token_exact (against transformers' own text; None if there is none).
-        steps: one row a step, `Watched.steps`.
-        tokens: one row a token, the prompt's with step −1: position, id, step.
+            draft_prefill_s, token_exact (against transformers' own greedy text; None if sampled).
+        steps: one row a step, `Watched.steps`, and loop (position at which the text's loop starts;
+            behind its end without one).
+        tokens: one row a token, the prompt's with step −1: position, id, step, path, source, score.
     """
 
     runs: pd.DataFrame
@@ -55,50 +55,64 @@ class Race:
         parts = ([getattr(race, part) for race in races] for part in _PARTS)
         return cls(*(pd.concat(frames, ignore_index=True) for frames in parts))
 
+    @classmethod
+    def kept(cls, folder: Path) -> Race | None:
+        """One prompt's, if it is finished."""
+        files = [folder / f"{part}.parquet" for part in _PARTS]
+        if not all(file.is_file() for file in files):
+            return None
+        race = cls(*map(read_parquet, files))
+        return race if "loop" in race.steps else None  # of version 0.1, which went on from others
+
 
 def race_text(
     lens: Lens,
     prompt: Sequence[int],
-    methods: Mapping[str, Method],
-    outside: Mapping[str, dict[str, Any]],
+    policies: Mapping[str, Policy],
+    outside: Mapping[str, dict[str, Any]] | None = None,
     *,
     max_new_tokens: int,
     sampling: Sampling | None = None,
     start: int = 0,
 ) -> Race:
-    """One prompt under every method.
+    """One prompt under every policy; its tables name no set and no prompt.
 
     Args:
         lens: the target.
         prompt: token ids.
-        methods: policies by label.
-        outside: transformers' own ways by label (`bench_reference.references`); none where it is
-            sampled.
+        policies: by label.
+        outside: transformers' own ways by label (`transformers.references`); none where it is
+            sampled. Without them its greedy text is made apart, to compare with.
         max_new_tokens: budget.
         sampling: greedy if None.
         start: whose turn it is first.
     """
-    labels = [*methods, *outside]
+    outside = outside or {}
+    labels = [*policies, *outside]
     first = start % len(labels)
     raced = {
-        label: _policy(lens, prompt, methods[label], max_new_tokens, sampling)
-        if label in methods
+        label: _policy(lens, prompt, label, policies[label], max_new_tokens, sampling)
+        if label in policies
         else _outside(lens, prompt, label, outside[label], max_new_tokens)
         for label in labels[first:] + labels[:first]
     }
     race = Race.joined([raced[label] for label in labels])
     texts = race.tokens[race.tokens["step"] >= 0].groupby("policy", sort=False)["id"].agg(tuple)
-    truth = texts.get(TRANSFORMERS)
-    exact = [None if truth is None else texts[label] == truth for label in race.runs["policy"]]
+    exact: list[bool | None] = [None] * len(labels)
+    if sampling is None:
+        truth = texts.get(TRANSFORMERS)
+        if truth is None:
+            truth = tuple(reference_ids(lens, prompt, max_new_tokens))
+        exact = [texts[label] == truth for label in labels]
     return replace(race, runs=race.runs.assign(token_exact=pd.array(exact, dtype="boolean")))
 
 
 def race_prompts(
-    folder: Path,
+    folder: Path | None,
     lens: Lens,
     prompts: pd.DataFrame,
-    methods: Mapping[str, Method],
-    outside: Mapping[str, dict[str, Any]],
+    policies: Mapping[str, Policy],
+    outside: Mapping[str, dict[str, Any]] | None = None,
     *,
     max_new_tokens: int,
     temperature: float = 0.0,
@@ -107,10 +121,10 @@ def race_prompts(
     """Every prompt in turn; those whose tables lie in the folder are read from there.
 
     Args:
-        folder: of the kept tables, one folder a prompt.
+        folder: of the kept tables, one folder a prompt; None keeps none.
         lens: the target.
         prompts: prompt_id, set, ids.
-        methods: policies by label.
+        policies: by label.
         outside: transformers' own ways by label.
         max_new_tokens: budget of each.
         temperature: above 0 the n-th prompt is sampled with seed n, from the same settings else.
@@ -124,195 +138,122 @@ def race_prompts(
     ):
         what = f"{name}, temperature {temperature:g}" if temperature else str(name)
         progress(what, done[name], int(totals[name]))
-        files = [folder / f"{number:04d}" / f"{part}.parquet" for part in _PARTS]
-        if not all(file.is_file() for file in files):
+        place = None if folder is None else folder / f"{number:04d}"
+        race = None if place is None else Race.kept(place)
+        if race is None:
             prompt = [int(token) for token in ids]
             if not warm:
-                race_text(lens, prompt, methods, outside, max_new_tokens=WARM_TOKENS)
+                race_text(lens, prompt, policies, outside, max_new_tokens=WARM_TOKENS)
                 warm = True
             sampling = None
             if temperature:
                 sampling = replace(default_sampling(lens), temperature=temperature, seed=number)
             race = race_text(
-                lens, prompt, methods, outside, max_new_tokens=max_new_tokens, sampling=sampling,
+                lens, prompt, policies, outside, max_new_tokens=max_new_tokens, sampling=sampling,
                 start=number,
             )  # fmt: skip
-            for part, file in zip(_PARTS, files, strict=True):
+            for part in _PARTS:
                 frame = getattr(race, part)
                 frame.insert(0, "set", name)
                 frame.insert(1, "prompt_id", prompt_id)
-                write_parquet(file, frame)
-        found.append(Race(*(read_parquet(file) for file in files)))
+                if place is not None:
+                    write_parquet(place / f"{part}.parquet", frame)
+        found.append(race)
         done[name] += 1
         progress(what, done[name], int(totals[name]))
     return Race.joined(found)
 
 
+def with_texts(tokens: pd.DataFrame, lens: Lens) -> pd.DataFrame:
+    """`Race.tokens` with each token's text (`token_texts`)."""
+
+    def texts(ids: pd.Series) -> pd.Series:
+        return pd.Series(token_texts(ids.tolist(), lens.tokenizer.decode), index=ids.index)
+
+    by = tokens.groupby(["prompt_id", "policy"], sort=False)["id"]
+    return tokens.assign(text=by.transform(texts).astype(str))
+
+
+def divergences(lens: Lens, tokens: pd.DataFrame, base: str = "vanilla") -> pd.DataFrame:
+    """Where a policy's text leaves vanilla's, which rounding can do outside float32.
+
+    Args:
+        lens: the target.
+        tokens: set, prompt_id, policy, position, id, step (below 0: the prompt's).
+        base: the policy whose texts the others should have.
+
+    Returns:
+        set, prompt_id, policy, at (new tokens before it), margin (between the two highest logits
+        there, from one forward over the text so far).
+    """
+    rows = []
+    for (name, prompt_id), part in tokens.sort_values("position").groupby(
+        ["set", "prompt_id"], sort=False
+    ):
+        texts = dict(iter(part.groupby("policy", sort=False)))
+        whole = texts[base]["id"].tolist()
+        n_prompt = int((texts[base]["step"] < 0).sum())
+        for policy, text in texts.items():
+            ids = text["id"].tolist()
+            shorter = min(len(ids), len(whole))
+            same = next((i for i in range(shorter) if ids[i] != whole[i]), shorter)
+            if same == len(ids) == len(whole):
+                continue
+            logits = lens.forward(
+                torch.tensor([whole[:same]], device=lens.device), logits="last"
+            ).logits
+            assert logits is not None
+            best = logits[0, -1].float().topk(2).values
+            margin = float(best[0] - best[1])
+            at = same - n_prompt
+            rows.append((name, prompt_id, policy, at, margin))
+    return pd.DataFrame(rows, columns=["set", "prompt_id", "policy", "at", "margin"])
+
+
 def _policy(
     lens: Lens,
     prompt: Sequence[int],
-    method: Method,
+    label: str,
+    policy: Policy,
     max_new_tokens: int,
     sampling: Sampling | None,
 ) -> Race:
-    watched = Watched.of(method.policy, prompt, lens.device)
+    watched = Watched.of(policy, prompt, lens.device)
     trace = generate(
         lens, prompt, watched.policy, max_new_tokens=max_new_tokens, sampling=sampling
     ).trace
-    row = {
-        "n_prompt": len(prompt),
-        "n_text": len(trace.generated),
-        "prefill_s": trace.prefill_ms / 1e3,
-        "draft_prefill_s": watched.draft_prefill_s,
-    }
-    steps = watched.steps(trace)
-    tokens = trace.tokens_frame()[["position", "id", "step"]]
-    return _labelled(method.label, row, steps, tokens)
+    return _raced(
+        label, prompt, trace.generated, watched.steps(trace), trace.tokens_frame(),
+        prefill_s=trace.prefill_ms / 1e3, draft_prefill_s=watched.draft_prefill_s,
+    )  # fmt: skip
 
 
 def _outside(
     lens: Lens, prompt: Sequence[int], label: str, arguments: dict[str, Any], max_new_tokens: int
 ) -> Race:
     done = run_reference(lens, prompt, arguments, max_new_tokens=max_new_tokens)
-    row = {
-        "n_prompt": len(prompt),
-        "n_text": len(done.ids),
-        "prefill_s": done.prefill_s,
-        "draft_prefill_s": 0.0,
-    }
-    ids = [*prompt, *done.ids]
-    step = [-1] * len(prompt) + [0] * len(done.ids)
-    tokens = pd.DataFrame({"position": range(len(ids)), "id": ids, "step": step})
-    return _labelled(label, row, done.steps, tokens)
-
-
-def _labelled(label: str, row: dict[str, Any], steps: pd.DataFrame, tokens: pd.DataFrame) -> Race:
-    return Race(
-        pd.DataFrame([{"policy": label, **row}]),
-        steps.assign(policy=label),
-        tokens.assign(policy=label),
+    ids, new = [*prompt, *done.ids], len(done.ids)
+    tokens = pd.DataFrame(
+        {
+            "position": range(len(ids)), "id": ids, "step": [-1] * len(prompt) + [0] * new,
+            "path": ["prompt"] * len(prompt) + [""] * new, "source": -1, "score": np.nan,
+        }
+    )  # fmt: skip
+    return _raced(
+        label, prompt, done.ids, done.steps, tokens, prefill_s=done.prefill_s, draft_prefill_s=0.0
     )
 
 
-@dataclass(frozen=True)
-class PromptRace:
-    """All policies on one prompt.
-
-    Attributes:
-        runs: policy, n_tokens, decode_s, prefill_s, token_exact; one row a policy.
-        steps: `StepLog.steps_frame` of all policies.
-        tokens: `StepLog.tokens_frame` of all policies.
-        copy_yield: what copying would have had accepted at every position of the text.
-    """
-
-    runs: pd.DataFrame
-    steps: pd.DataFrame
-    tokens: pd.DataFrame
-    copy_yield: pd.DataFrame
-
-
-def race_prompt(
-    lens: Lens,
-    prompt_id: str,
+def _raced(
+    label: str,
     prompt: Sequence[int],
-    policies: Mapping[str, Policy],
-    *,
-    max_new_tokens: int,
-    start: int = 0,
-) -> PromptRace:
-    """Decode one prompt under every policy and compare the text with transformers' own.
-
-    Args:
-        lens: the target.
-        prompt_id: names the prompt in the tables.
-        prompt: token ids.
-        policies: by name; the one named switchsd gives the probe scores of `copy_yield`.
-        max_new_tokens: budget.
-        start: which policy goes first; give the prompt's number, so that each is first in turn.
-    """
-    truth = reference_ids(lens, prompt, max_new_tokens)
-    names = list(policies)
-    order = names[start % len(names) :] + names[: start % len(names)]
-    runs, steps, tokens = [], [], []
-    yields = pd.DataFrame()
-    for name in order:
-        result = generate(lens, prompt, policies[name], max_new_tokens=max_new_tokens)
-        trace = result.trace
-        runs.append(
-            {
-                "prompt_id": prompt_id,
-                "policy": name,
-                "n_tokens": len(result.ids),
-                "decode_s": trace.decode_ms / 1e3,
-                "prefill_s": trace.prefill_ms / 1e3,
-                "token_exact": result.ids == truth,
-            }
-        )
-        steps.append(trace.steps_frame().assign(prompt_id=prompt_id))
-        tokens.append(trace.tokens_frame(lens.tokenizer).assign(prompt_id=prompt_id))
-        if name == "switchsd":
-            yields = _yields(prompt_id, policies[name], list(prompt), result.ids, trace.scores)
-    return PromptRace(
-        pd.DataFrame(runs),
-        pd.concat(steps, ignore_index=True),
-        pd.concat(tokens, ignore_index=True),
-        yields,
+    new: list[int],
+    steps: pd.DataFrame,
+    tokens: pd.DataFrame,
+    **seconds: float,
+) -> Race:
+    row = {"policy": label, "n_prompt": len(prompt), "n_text": len(new), **seconds}
+    loop = len(prompt) + loop_start(new)
+    return Race(
+        pd.DataFrame([row]), steps.assign(policy=label, loop=loop), tokens.assign(policy=label)
     )
-
-
-def race_table(runs: pd.DataFrame, steps: pd.DataFrame, order: Sequence[str]) -> pd.DataFrame:
-    """Pool prompts into one row a policy.
-
-    Args:
-        runs: `PromptRace.runs` of all prompts.
-        steps: their steps.
-        order: policies, vanilla among them.
-
-    Returns:
-        policy, tokens_per_s, speedup, copy_step_share, mean_accepted (of copy steps; NaN without
-        any), neural_accepted (of steps that verified a neural draft), n_prompts, token_exact.
-    """
-    rows = []
-    speed = {
-        name: group["n_tokens"].sum() / group["decode_s"].sum()
-        for name, group in runs.groupby("policy")
-    }
-    for name in order:
-        mine = steps[steps["policy"] == name]
-        copies = mine[mine["path"] == "copy"]
-        drafts = mine[(mine["path"] == "neural") & (mine["proposed"] > 0)]
-        rows.append(
-            {
-                "policy": name,
-                "tokens_per_s": speed[name],
-                "speedup": speed[name] / speed["vanilla"],
-                "copy_step_share": len(copies) / len(mine),
-                "mean_accepted": copies["accepted"].mean() if len(copies) else np.nan,
-                "neural_accepted": drafts["accepted"].mean() if len(drafts) else np.nan,
-                "n_prompts": runs.loc[runs["policy"] == name, "prompt_id"].nunique(),
-                "token_exact": bool(runs.loc[runs["policy"] == name, "token_exact"].all()),
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def _yields(
-    prompt_id: str, policy: Policy, prompt: list[int], new: list[int], scores: list[float]
-) -> pd.DataFrame:
-    """Both what the gate saw and what copying would have brought, at every anchor position that
-    is followed by as many tokens as a copy is long."""
-    ids = prompt + new
-    copier = policy.copier
-    rule = {"n": copier.n, "W": copier.W} if isinstance(copier, RecentCopier) else {}
-    table = pd.DataFrame(copy_yield(ids, len(prompt) - 1, D=SPAN, **rule))
-    # near the end of the text a copy is cut short by the budget, not by the target
-    table = table[table["position"] <= len(ids) - SPAN].reset_index(drop=True)
-    # the newest processed position lies before the anchor, which lies before the first draft token
-    table["score"] = [
-        scores[p - 2] if 0 <= p - 2 < len(scores) else np.nan for p in table["position"]
-    ]
-    tau = policy.gate.tau
-    table["probe_on"] = table["score"] >= (np.nan if tau is None else tau)
-    table["in_loop"] = table["position"] >= len(prompt) + loop_start(new)
-    table.insert(0, "prompt_id", prompt_id)
-    return table

@@ -8,14 +8,13 @@ import pandas as pd
 
 from ...errors import SwitchSDError
 from ...runs import Run
+from .measures import ALL
 
 COLUMNS = ("set", "policy", "tokens_per_s", "speedup", "copy_share", "mean_accepted")
 """What `run_speeds` gives; a figure that a run does not have is missing.
 
 `mean_accepted` is over the steps that drafted, on either path.
 """
-
-_ALL = "all"
 
 
 def run_speeds(run: Run) -> pd.DataFrame:
@@ -51,16 +50,17 @@ def compare(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     return both.assign(speed_ratio=both["tokens_per_s_2"] / both["tokens_per_s_1"])
 
 
-def _of_bench(run: Run, table: pd.DataFrame) -> pd.DataFrame:
+def _of_race(run: Run, table: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
 def _of_demo(run: Run, table: pd.DataFrame) -> pd.DataFrame:
-    """Its own mean is of copies; here it is of every step that drafted, as in the other two."""
+    """A demo of version 0.1 names no set, and its table holds no mean over both paths."""
+    if "set" in table:
+        return table
     steps = run.table("steps")
     drafted = steps[steps["path"] != "plain"].groupby("policy")["accepted"].mean()
-    named = table.rename(columns={"copy_step_share": "copy_share"})
-    return named.assign(set=_ALL, mean_accepted=named["policy"].map(drafted))
+    return table.assign(set=ALL, mean_accepted=table["policy"].map(drafted))
 
 
 def _of_replay(run: Run, table: pd.DataFrame) -> pd.DataFrame:
@@ -80,7 +80,7 @@ def _of_replay(run: Run, table: pd.DataFrame) -> pd.DataFrame:
 
 
 _READERS: dict[str, Callable[[Run, pd.DataFrame], pd.DataFrame]] = {
-    "rows": _of_bench,
+    "rows": _of_race,
     "decoding": _of_demo,
     "replay": _of_replay,
 }

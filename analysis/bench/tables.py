@@ -6,21 +6,15 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from ..figures.words import policy_name
-from .measures import WITHOUT
+from ..figures.words import number, percent, policy_name
+from .measures import TIMES, WITHOUT
 from .methods import SPS
 
-_FIGURES = {
-    "tokens_per_s": "tokens_per_s",
-    "speedup": "speedup",
-    "speedup_low": "speedup_low",
-    "speedup_high": "speedup_high",
-    "copy_steps": "copy_share",
-    "copy_accepted": "copy_accepted",
-    "draft_steps": "neural_share",
-    "draft_accepted": "neural_accepted",
-}
-"""Name in the table → name in `bench_measures.bench_rows`."""
+_COLUMNS = (
+    *("tokens_per_s", "speedup", "speedup_low", "speedup_high"),
+    *("copy_share", "mean_accepted_copy", "neural_share", "mean_accepted_neural"),
+)
+"""Of `measures.bench_rows`, with and without loops."""
 
 _SMALL = ("vanilla", "pld", "sps")
 """Policies of Table 2 whose label does not say so: none drafts with EAGLE-3."""
@@ -34,9 +28,9 @@ def table1(rows: pd.DataFrame, model: str) -> pd.DataFrame:
         model: its name.
 
     Returns:
-        model, set, policy, draft, source, tokens_per_s, speedup (with speedup_low and
-        speedup_high), copy_steps and draft_steps (share of steps), copy_accepted and draft_accepted
-        (means, without the bonus), and all of them `_without_loops`.
+        model, set, policy, draft, source, n_prompts, and of `bench_rows` tokens_per_s, speedup
+        (with speedup_low and speedup_high), copy_share, mean_accepted_copy, neural_share and
+        mean_accepted_neural, all of them `_without_loops` too.
     """
     small = rows["policy"].str.endswith(SPS) | (rows["draft"] == "sps")
     return _table(rows[~small], model)
@@ -86,15 +80,30 @@ def gamma_table(table: pd.DataFrame) -> pd.DataFrame:
 def time_table(rows: pd.DataFrame) -> pd.DataFrame:
     """Where the time of a step goes, for people; of the first set in the rows (all together)."""
     mine = rows[rows["set"] == rows["set"].iloc[0]]
-    parts = [f"{part}_time_share" for part in ("draft", "verify", "lookup", "gate", "rest")]
-    names = dict(zip(parts, ("draft", "verify", "lookup", "gate", "rest"), strict=True))
     table = pd.DataFrame({"policy": [_name(policy) for policy in mine["policy"]]})
-    for column, name in names.items():
-        table[name] = [_percent(value) for value in mine[column]]
-    table["rejected drafts"] = [_percent(value) for value in mine["rejected_share"]]
-    table["prefill, ms"] = [_number(1e3 * value, 0) for value in mine["prefill_s"]]
-    table["of it the draft's"] = [_number(1e3 * value, 0) for value in mine["draft_prefill_s"]]
+    for part in TIMES:
+        table[part] = [percent(value) for value in mine[f"{part}_time_share"]]
+    table["rejected drafts"] = [percent(value) for value in mine["rejected_share"]]
+    table["prefill, ms"] = [number(1e3 * value, 0) for value in mine["prefill_s"]]
+    table["of it the draft's"] = [number(1e3 * value, 0) for value in mine["draft_prefill_s"]]
     return table
+
+
+def draft_table(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `switchsd draft eval` for people."""
+    return pd.DataFrame(
+        {
+            "set": rows["set"],
+            "policy": rows["policy"],
+            "γ": [number(value, 0) for value in rows["gamma"]],
+            "accepted": [number(value, 2) for value in rows["mean_accepted"]],
+            "without loops": [number(value, 2) for value in rows[f"mean_accepted{WITHOUT}"]],
+            "tokens/s": [number(value, 1) for value in rows["tokens_per_s"]],
+            "speed over vanilla": [_speed(row, "") for row in rows.to_dict("records")],
+            "prompts": rows["n_prompts"].astype(str),
+            "exact": rows["n_exact"].astype(str),
+        }
+    )
 
 
 def temperature_table(rows: pd.DataFrame) -> pd.DataFrame:
@@ -121,20 +130,10 @@ def divergence_table(diverged: pd.DataFrame) -> pd.DataFrame:
 
 
 def _table(rows: pd.DataFrame, model: str) -> pd.DataFrame:
-    made = pd.DataFrame(
-        {
-            "model": model,
-            "set": rows["set"],
-            "policy": rows["policy"].str.removesuffix(SPS),
-            "draft": rows["draft"],
-            "source": rows["source"],
-            "n_prompts": rows["n_prompts"],
-        }
-    )
-    for end in ("", WITHOUT):
-        for name, column in _FIGURES.items():
-            made[name + end] = rows[column + end]
-    return made.reset_index(drop=True)
+    named = rows.assign(model=model, policy=rows["policy"].str.removesuffix(SPS))
+    kept = [name + end for end in ("", WITHOUT) for name in _COLUMNS]
+    about = ["model", "set", "policy", "draft", "source", "n_prompts"]
+    return named[[*about, *kept]].reset_index(drop=True)
 
 
 def _columns(name: str) -> list[str]:
@@ -146,10 +145,10 @@ def _cells(mine: pd.DataFrame, end: str) -> Sequence[str]:
         return ["–"] * 4
     row = mine.iloc[0]
     return [
-        _number(row[f"tokens_per_s{end}"], 1),
+        number(row[f"tokens_per_s{end}"], 1),
         _speed(row, end),
         _path(row, "copy", end),
-        _path(row, "draft", end),
+        _path(row, "neural", end),
     ]
 
 
@@ -159,18 +158,10 @@ def _speed(row: object, end: str) -> str:
 
 
 def _path(row: pd.Series, path: str, end: str) -> str:
-    share, accepted = row[f"{path}_steps{end}"], row[f"{path}_accepted{end}"]
+    share, accepted = row[f"{path}_share{end}"], row[f"mean_accepted_{path}{end}"]
     return "–" if pd.isna(accepted) else f"{100 * share:.1f} % / {accepted:.2f}"
 
 
 def _name(policy: str) -> str:
     name = policy_name(policy.removesuffix(SPS))
     return f"{name} with SPS" if policy.endswith(SPS) else name
-
-
-def _number(value: float, digits: int) -> str:
-    return "–" if pd.isna(value) else f"{value:.{digits}f}"
-
-
-def _percent(value: float) -> str:
-    return "–" if pd.isna(value) else f"{value:.1%}"

@@ -41,18 +41,18 @@ def decoding_table(decoding: pd.DataFrame) -> pd.DataFrame:
     require(
         decoding,
         "decoding",
-        *("policy", "tokens_per_s", "speedup", "copy_step_share", "mean_accepted"),
+        *("policy", "tokens_per_s", "speedup", "copy_share", "mean_accepted_copy"),
         *("n_prompts", "token_exact"),
     )
     nothing = pd.Series(np.nan, index=decoding.index)
-    drafts = decoding.get("neural_accepted", nothing)  # runs of older versions lack it
+    drafts = decoding.get("mean_accepted_neural", nothing)  # the first runs lack it
     return pd.DataFrame(
         {
             "policy": [policy_name(policy) for policy in decoding["policy"]],
             "tokens/s": [number(value, 1) for value in decoding["tokens_per_s"]],
             "speed over vanilla": [number(value, 2, "×") for value in decoding["speedup"]],
-            "copy steps": [percent(value) for value in decoding["copy_step_share"]],
-            "accepted a copy": [number(value, 2) for value in decoding["mean_accepted"]],
+            "copy steps": [percent(value) for value in decoding["copy_share"]],
+            "accepted a copy": [number(value, 2) for value in decoding["mean_accepted_copy"]],
             "accepted a draft": [number(value, 2) for value in drafts],
             "prompts": [str(int(value)) for value in decoding["n_prompts"]],
             "token-exact": ["yes" if exact else "no" for exact in decoding["token_exact"]],

@@ -15,7 +15,7 @@ with which the text ends. Vanilla takes 6.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from jaxtyping import Bool, Float, Int
 
 from ...decoding.gates.gate import DraftPath, Observation, Outcome
 from ...decoding.policies import Policy
+from ...decoding.step.log import path_shares
 from ...errors import SwitchSDError
 from ...progress import Progress, silent
 from ..cost.profile import LatencyProfile
@@ -82,23 +83,16 @@ class Played:
         """Pooled over prompts, or those to keep.
 
         Returns:
-            steps, tokens, copy_share, neural_share, plain_share (of steps), mean_accepted (of steps
-            that drafted), mean_accepted_copy, mean_accepted_neural, near_ties; with a profile also
-            ms, draft_prefill_ms, tokens_per_s, speedup (over vanilla under the same profile).
+            steps, tokens, what `path_shares` gives, near_ties; with a profile also ms,
+            draft_prefill_ms, tokens_per_s, speedup (over vanilla under the same profile).
         """
         trace, rows = self.plan.trace, self.rows
         kept = np.ones(len(rows), dtype=bool) if keep is None else keep[trace.prompt[rows]]
         proposed, accepted, emitted = (part[kept] for part in self._outcome())
-        drafted, copied = proposed > 0, self.copies[kept]
         found: dict[str, float] = {
             "steps": len(proposed),
             "tokens": int(emitted.sum()),
-            "copy_share": _mean(drafted & copied),
-            "neural_share": _mean(drafted & ~copied),
-            "plain_share": _mean(~drafted),
-            "mean_accepted": _mean(accepted[drafted]),
-            "mean_accepted_copy": _mean(accepted[drafted & copied]),
-            "mean_accepted_neural": _mean(accepted[drafted & ~copied]),
+            **path_shares(proposed > 0, self.copies[kept], accepted),
             "near_ties": int(self._near_ties()[kept].sum()),
         }
         times = self.plan.times
@@ -235,11 +229,6 @@ def by_set(trace: CounterfactualTrace, played: Played) -> pd.DataFrame:
     rows = [{"set": "all", **played.sums()}]
     rows += [{"set": name, **played.sums(sets == name)} for name in dict.fromkeys(sets)]
     return pd.DataFrame(rows)
-
-
-def _mean(values: Iterable) -> float:
-    array = np.asarray(values, dtype=np.float64)
-    return float(array.mean()) if len(array) else float("nan")
 
 
 def _no_clock(row: int, copied: bool) -> float:

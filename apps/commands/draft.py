@@ -45,21 +45,20 @@ def eval_command(
     data_dir: DataDir = None,
 ) -> None:
     """Measure accepted lengths and speed of EAGLE-3, SPS and SwitchSD beside vanilla decoding."""
-    from ...analysis.bench.draft_eval import SETS, DraftEval, run_draft_eval
-    from ...analysis.bench.measures import eval_table
+    from ...analysis.bench.run import SETS, BenchPlan, run_draft_eval
+    from ...analysis.bench.tables import draft_table
     from ...analysis.pages.tables import to_markdown
 
-    config = DraftEval(
-        prompts, max_new_tokens, tuple(bench or SETS), tree_shape(tree)
-    )  # refused before the model loads
+    plan = BenchPlan(tuple(bench or SETS), prompts, max_new_tokens, ())
+    shape = tree_shape(tree)  # both are refused before the model loads
     lens = target.load()
     drafts = companions.drafts(lens)
     found = companions.copy_probe(lens, "switchsd is")
     with progress_bars() as progress:
         done = run_draft_eval(
-            lens, drafts, found, run, config, data_dir=data_dir, progress=progress
+            lens, drafts, found, run, plan, shape, data_dir=data_dir, progress=progress
         )
-    _show(done.metrics(), to_markdown(eval_table(done.table("drafts"))))
+    _show(done.metrics(), to_markdown(draft_table(done.table("drafts"))))
     console.print(f"figures: {done.path / 'metrics.json'}", soft_wrap=True)
 
 

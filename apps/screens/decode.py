@@ -185,8 +185,10 @@ def _recorded(data: DecodeData, policy: str, prompt_id: str, trace: Run | None) 
         mine = data.copy_yield[data.copy_yield["prompt_id"] == prompt_id]
         if len(mine):
             heat, rows = rows_of_yield(mine)
-    parts = [name for name in ("draft_ms", "verify_ms", "overhead_ms") if name in steps]
-    return LinkedText(tokens, steps.assign(ms=steps[parts].sum(axis=1)), heat, rows)
+    if "ms" not in steps:  # version 0.1 kept its parts alone
+        parts = [name for name in ("draft_ms", "verify_ms", "overhead_ms") if name in steps]
+        steps = steps.assign(ms=steps[parts].sum(axis=1))
+    return LinkedText(tokens, steps, heat, rows)
 
 
 def _headline(data: DecodeData, policy: str) -> None:

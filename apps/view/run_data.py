@@ -22,7 +22,7 @@ from ...runs import Run, list_runs
 _NUMBERS = {
     "tokens": ("position", "step", "score", "source"),
     "steps": ("step", "position", "proposed", "accepted", "emitted", "match_length"),
-    "decoding": ("tokens_per_s", "speedup", "copy_step_share", "mean_accepted", "n_prompts"),
+    "decoding": ("tokens_per_s", "speedup", "copy_share", "mean_accepted_copy", "n_prompts"),
     "copy_yield": ("position", "accepted"),
 }
 _WORDS = {
@@ -32,7 +32,7 @@ _WORDS = {
     "copy_yield": ("prompt_id",),
 }
 _ANY = {"tokens": (), "steps": (), "decoding": ("token_exact",), "copy_yield": ("probe_on",)}
-_MAY_LACK_VALUES = {"score", "copy_step_share", "mean_accepted"}  # none where nothing is drafted
+_MAY_LACK_VALUES = {"score", "copy_share", "mean_accepted_copy"}  # none where nothing is drafted
 
 
 DECODED = ("demo",)

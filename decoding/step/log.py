@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from jaxtyping import Bool, Int
 
 from ...data.token_texts import token_texts
 
@@ -131,6 +133,42 @@ class StepLog:
         if tokenizer is not None:
             frame["text"] = token_texts(frame["id"].tolist(), tokenizer.decode)
         return frame
+
+
+def path_shares(
+    drafted: Bool[np.ndarray, " step"],
+    copied: Bool[np.ndarray, " step"],
+    accepted: Int[np.ndarray, " step"],
+) -> dict[str, float]:
+    """How often steps took each path, and how much of their drafts was accepted.
+
+    Args:
+        drafted: whether anything was drafted.
+        copied: whether it was a copy, if so.
+        accepted: draft tokens accepted, without the bonus.
+
+    Returns:
+        copy_share, neural_share, plain_share (of steps); mean_accepted (of steps that drafted),
+        mean_accepted_copy, mean_accepted_neural; NaN without such a step.
+
+    Example:
+        >>> steps = np.array([[1, 1, 4], [1, 0, 1], [0, 0, 0], [1, 0, 0]])
+        >>> path_shares(steps[:, 0] > 0, steps[:, 1] > 0, steps[:, 2])["mean_accepted_neural"]
+        0.5
+    """
+    copies, neural = drafted & copied, drafted & ~copied
+    return {
+        "copy_share": _mean(copies),
+        "neural_share": _mean(neural),
+        "plain_share": _mean(~drafted),
+        "mean_accepted": _mean(accepted[drafted]),
+        "mean_accepted_copy": _mean(accepted[copies]),
+        "mean_accepted_neural": _mean(accepted[neural]),
+    }
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(values.mean()) if len(values) else float("nan")
 
 
 _STEP_COLUMNS = [

@@ -472,7 +472,7 @@ def test_an_unfinished_run_is_shown_as_far_as_it_is(tmp_path: Path, opened: Open
 
 def test_a_policy_without_drafts_has_no_mean_and_is_shown(tmp_path: Path, opened: Opener) -> None:
     run = make_run(tmp_path)
-    decoding = run.table("decoding").assign(mean_accepted=[float("nan"), 1.2, 1.8, 4.56])
+    decoding = run.table("decoding").assign(mean_accepted_copy=[float("nan"), 1.2, 1.8, 4.56])
     run.write_table("decoding", decoding)
     app = opened(tmp_path, policy="vanilla")
     assert not app.error

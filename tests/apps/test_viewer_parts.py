@@ -96,7 +96,11 @@ def test_yields_of_a_trace_are_the_newest_candidates_where_there_is_room() -> No
 
 def test_speeds_of_every_kind_of_run_and_their_comparison(tmp_path: Path) -> None:
     run = make_run(tmp_path)
+    old = {"copy_share": "copy_step_share", "mean_accepted_copy": "mean_accepted"}
+    run.write_table("decoding", run.table("decoding").rename(columns=old))  # of version 0.1
     demo = run_speeds(run)
+    assert demo["copy_share"].tolist() == [0.0, 0.41, 0.3, 0.123]
+    assert run.table("decoding")["mean_accepted_copy"].iloc[-1] == 4.56
     steps = run.table("steps").query("policy == 'pld' and path != 'plain'")
     assert demo.set_index("policy")["mean_accepted"]["pld"] == steps["accepted"].mean()
     bench = Run.start(tmp_path / "bench", command="bench", config={})

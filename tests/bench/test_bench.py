@@ -136,7 +136,7 @@ def test_transformers_runs_beside(target: Lens, drafts: Drafts) -> None:
     truth = reference_ids(target, PROMPT, 30)
     orders = []
     for start in range(3):
-        race = race_text(target, PROMPT, methods.raced, outside, max_new_tokens=30, start=start)
+        race = race_text(target, PROMPT, methods.policies, outside, max_new_tokens=30, start=start)
         assert race.runs["policy"].tolist() == ["vanilla", "pld", *outside]
         assert race.runs["token_exact"].all()
         orders.append(race.steps["policy"].unique().tolist())
@@ -220,7 +220,7 @@ def test_a_run_goes_on_and_writes_every_table(
     assert rows["sps"]["draft_prefill_s"] > 0
     steps = run.table("steps")
     mine = steps[steps["policy"] == "sps"]
-    assert rows["sps"]["neural_accepted"] == pytest.approx(
+    assert rows["sps"]["mean_accepted_neural"] == pytest.approx(
         mine.loc[mine["proposed"] > 0, "accepted"].mean()
     )
     times = ("draft", "verify", "lookup", "gate", "rest")
@@ -276,7 +276,7 @@ def test_an_inexact_text_in_float32_fails_the_run(
 
     def wrong(*args: Any) -> Any:
         race = policy(*args)
-        if args[2].label == "pld":
+        if args[2] == "pld":
             race.tokens.loc[race.tokens.index[-2], "id"] += 1
         return race
 

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from switchsd.analysis.bench.check import compare_texts, speed_errors
-from switchsd.analysis.bench.measures import before_loops, bench_rows, rejected_ms, run_rows
+from switchsd.analysis.bench.measures import before_loops, bench_rows, race_rows, rejected_ms
+from switchsd.analysis.bench.race import Race
 from switchsd.analysis.bench.replayed import (
     best_gammas,
     method_settings,
@@ -55,13 +56,13 @@ def test_speed_is_of_tokens_over_time_and_loops_are_left_out_in_part() -> None:
     assert row["tokens_per_s"] == pytest.approx(12 / 0.065)
     assert row["speedup"] == pytest.approx(120 / 65)
     assert row["copy_share"] == 1
-    assert row["copy_accepted"] == 3
+    assert row["mean_accepted_copy"] == 3
     assert row["rejected_share"] == pytest.approx(5 / 65)
     assert row["loops"] == 1
     assert row["tokens_per_s_without_loops"] == pytest.approx(5 / (0.015 + 0.020))
     assert row["speedup_without_loops"] == pytest.approx(50 / 35)
-    assert row["copy_accepted_without_loops"] == 2  # 0 and 4
-    assert np.isnan(row["neural_accepted"])
+    assert row["mean_accepted_copy_without_loops"] == 2  # 0 and 4
+    assert np.isnan(row["mean_accepted_neural"])
     assert np.isnan(row["draft_time_share"])  # not measured here
 
 
@@ -104,8 +105,10 @@ def test_whole_texts_are_counted_by_set() -> None:
     runs = pd.DataFrame(
         [("a", "p", 0.2, 0.1, True), ("a", "q", 0.4, 0.3, False), ("b", "r", 0.6, 0.0, None)],
         columns=["set", "prompt_id", "prefill_s", "draft_prefill_s", "token_exact"],
-    ).assign(policy="eagle3").astype({"token_exact": "boolean"})  # fmt: skip
-    rows = run_rows(runs).set_index("set")
+    ).assign(policy="vanilla").astype({"token_exact": "boolean"})  # fmt: skip
+    plain = [vanilla(name=name).assign(prompt_id=key) for name, key in ("ap", "aq", "br")]
+    race = Race(runs, pd.concat(plain), pd.DataFrame())
+    rows = race_rows(race, ["vanilla"]).set_index("set")
     assert rows["n_exact"].to_dict() == {"all": 1, "a": 1, "b": 0}
     assert rows.loc["a", "prefill_s"] == pytest.approx(0.3)
     assert rows.loc["all", "draft_prefill_s"] == pytest.approx(0.4 / 3)
@@ -233,14 +236,13 @@ def test_tables_have_the_papers_rows() -> None:
     }  # fmt: skip
     mine = rows[(rows["set"] == "set1") & (rows["policy"] == "switchsd")].iloc[0]
     row = one[(one["set"] == "set1") & (one["policy"] == "switchsd")].iloc[0]
-    for name, column in (("copy_steps", "copy_share"), ("draft_accepted", "neural_accepted")):
-        assert row[name] == mine[column]
-        assert row[f"{name}_without_loops"] == mine[f"{column}_without_loops"]
+    for name in ("copy_share", "mean_accepted_neural", "mean_accepted_copy_without_loops"):
+        assert row[name] == mine[name]
     shown = throughput_table(one)
     assert shown["policy"].tolist() == ["vanilla", "suffix", "EAGLE-3", "SwitchSD"]
     assert shown.shape == (4, 1 + 4 * 3)
-    assert shown.loc[3, "all copy"] == f"{100 * one.iloc[3]['copy_steps']:.1f} % / " + (
-        f"{one.iloc[3]['copy_accepted']:.2f}"
+    assert shown.loc[3, "all copy"] == f"{100 * one.iloc[3]['copy_share']:.1f} % / " + (
+        f"{one.iloc[3]['mean_accepted_copy']:.2f}"
     )
     cold = temperature_table(rows[rows["set"] == "all"].assign(temperature=0.5))
     assert cold.loc[0, "temperature"] == "0.5"

@@ -7,20 +7,25 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
-from switchsd.analysis.bench.demo import POLICIES
-from switchsd.analysis.bench.race import race_table
+from switchsd.analysis.bench.demo import POLICIES, copy_yields, decoding_rows
+from switchsd.analysis.bench.race import Race
+from switchsd.data.context_index import SPAN
 from switchsd.decoding.shipped import has_shipped_head
 from switchsd.probing.lens import Lens
 from switchsd.runs import Run, list_runs
+from tiny_models import probe_for
 
-pytestmark = pytest.mark.model
 SMALL = ["--prompts", "35", "--problems", "2"]
 
 
+@pytest.mark.model
 def test_interrupted_demo_goes_on_and_reports_everything(
     lens: Lens, switchsd: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -67,8 +72,8 @@ def test_interrupted_demo_goes_on_and_reports_everything(
         assert row["n_prompts"] == 2
         assert row["tokens_per_s"] > 0
     assert rows["vanilla"]["speedup"] == 1
-    assert rows["vanilla"]["copy_step_share"] == 0
-    assert rows["pld"]["copy_step_share"] > 0
+    assert rows["vanilla"]["copy_share"] == 0
+    assert rows["pld"]["copy_share"] > 0
     steps, tokens = run.table("steps"), run.table("tokens")
     neural = set(steps.loc[steps["path"] == "neural", "policy"])
     assert neural == ({"copyspec", "eagle3", "switchsd"} if "eagle3" in policies else set())
@@ -78,45 +83,63 @@ def test_interrupted_demo_goes_on_and_reports_everything(
     assert (folder / "report.html").stat().st_size > 10_000
     assert list((folder / "figures").glob("*.html"))
     # by hand: pooled tokens over pooled seconds
-    again = race_table(run_table(folder, "runs"), steps, policies)
-    assert again["tokens_per_s"].tolist() == pytest.approx(
-        [row["tokens_per_s"] for row in metrics["decoding"]]
+    pooled = steps.groupby("policy")[["emitted", "ms"]].sum()
+    speeds = 1e3 * pooled["emitted"] / pooled["ms"]
+    assert [row["tokens_per_s"] for row in rows.values()] == pytest.approx(
+        speeds[policies].tolist()
     )
 
 
-def run_table(folder: Path, part: str):
-    import pandas as pd
-
-    return pd.concat(pd.read_parquet(p) for p in sorted(folder.glob(f"decoded/*/{part}.parquet")))
-
-
-def test_speed_is_pooled_tokens_over_pooled_seconds() -> None:
-    import pandas as pd
-
+def test_a_first_look_keeps_of_the_rows_what_it_asks_for() -> None:
     runs = pd.DataFrame(
         {
+            "set": "s",
             "prompt_id": ["a", "b", "a", "b"],
             "policy": ["vanilla", "vanilla", "pld", "pld"],
-            "n_tokens": [10, 30, 10, 30],
-            "decode_s": [1.0, 7.0, 1.0, 3.0],
+            "prefill_s": 0.1,
+            "draft_prefill_s": 0.0,
             "token_exact": [True, True, True, False],
         }
     )
-    steps = pd.DataFrame(
-        {
-            "policy": ["vanilla", "pld", "pld", "pld", "pld", "pld"],
-            "path": ["plain", "copy", "copy", "plain", "neural", "neural"],
-            "accepted": [0, 4, 1, 0, 3, 0],
-            "proposed": [0, 10, 10, 0, 5, 0],
-        }
-    )
-    table = race_table(runs, steps, ["vanilla", "pld"]).set_index("policy")
+    names = ["policy", "prompt_id", "path", "accepted", "proposed", "ms"]
+    rows = [
+        ("vanilla", "a", "plain", 0, 0, 1000.0),
+        ("vanilla", "b", "plain", 0, 0, 7000.0),
+        ("pld", "a", "copy", 4, 10, 500.0),
+        ("pld", "a", "copy", 1, 10, 500.0),
+        ("pld", "b", "plain", 0, 0, 1000.0),
+        ("pld", "b", "neural", 3, 5, 1000.0),
+        ("pld", "b", "neural", 0, 5, 1000.0),
+    ]
+    steps = pd.DataFrame(rows, columns=names).assign(set="s", position=10, loop=99)
+    steps["emitted"] = [10, 30, 5, 5, 10, 10, 10]
+    table = decoding_rows(Race(runs, steps, pd.DataFrame()), ["vanilla", "pld"])
+    table = table.set_index("policy")
     assert table["tokens_per_s"].tolist() == [5, 10]
     assert table["speedup"].tolist() == [1, 2]
-    assert table["copy_step_share"].tolist() == [0, pytest.approx(2 / 5)]
-    assert table.loc["pld", "mean_accepted"] == 2.5
-    assert table.loc["pld", "neural_accepted"] == 3  # where a draft was verified
+    assert table["copy_share"].tolist() == [0, pytest.approx(2 / 5)]
+    assert table.loc["pld", "mean_accepted_copy"] == 2.5
+    assert table.loc["pld", "mean_accepted_neural"] == 1.5
+    assert table.loc["pld", "mean_accepted"] == 2  # of every step that drafted
     assert table["token_exact"].tolist() == [True, False]
+
+
+@pytest.mark.parametrize("offset", [0, 2])
+def test_a_copys_score_is_read_before_its_anchor(tiny: Callable[..., Lens], offset: int) -> None:
+    probe = replace(probe_for(tiny("llama")), label_offset=offset, tau=0.5)
+    ids = [*range(5), *[7, 8, 9] * 12]
+    scores = np.linspace(0, 1, len(ids))  # at each processed position
+    about = [scores[p - offset] if p >= offset else np.nan for p in range(len(ids))]
+    tokens = pd.DataFrame(
+        {"prompt_id": "p", "policy": "switchsd", "id": ids, "step": [-1] * 5 + [0] * 36,
+         "score": about}
+    )  # fmt: skip
+    table = copy_yields(tokens, probe)
+    assert table["position"].tolist() == list(range(5, len(ids) - SPAN + 1))
+    assert table["score"].tolist() == [scores[p - 2] for p in table["position"]]
+    assert (table["probe_on"] == (table["score"] >= 0.5)).all()
+    assert table["in_loop"].all()
+    assert copy_yields(tokens, probe, policy="pld").empty
 
 
 def test_running_again_moves_the_old_run_aside(tmp_path: Path) -> None:

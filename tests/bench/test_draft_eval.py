@@ -11,21 +11,24 @@ import pandas as pd
 import pytest
 import torch
 from switchsd import SwitchSDError
-from switchsd.analysis.bench import draft_eval
-from switchsd.analysis.bench.draft_eval import DraftEval, divergences, run_draft_eval
+from switchsd.analysis.bench import race as bench_race
 from switchsd.analysis.bench.measures import (
     accepted_per_position,
-    draft_rows,
-    eval_table,
+    bench_rows,
     over_eagle3,
     speed_ratio,
-    with_loops,
 )
+from switchsd.analysis.bench.race import divergences, race_text
+from switchsd.analysis.bench.run import DRAFTED, BenchPlan, drafted_methods, run_draft_eval
+from switchsd.analysis.bench.tables import draft_table
 from switchsd.apps.commands.options import tree_shape
+from switchsd.data.labels import loop_start
 from switchsd.decoding.drafters.draft_card import write_card
 from switchsd.decoding.drafts import Drafts, learning_curve
 from switchsd.decoding.eagle3.drafter import TreeShape
 from switchsd.decoding.eagle3.head import random_head
+from switchsd.decoding.policies import build_policy
+from switchsd.probing.corpora import asked as asking
 from switchsd.probing.lens import Lens
 from switchsd.probing.loading import native_dtype
 from tiny_models import probe_for
@@ -81,33 +84,32 @@ def test_accepted_lengths_with_and_without_loops() -> None:
     )
     table = pd.concat([table, steps(("vanilla", "plain", 10, 0, 0, 99))])
     order = ["vanilla", "eagle3", "switchsd"]
-    rows = draft_rows(runs(vanilla=(2.0,), eagle3=(1.0,), switchsd=(1.0,)), table, order).set_index(
-        "policy"
-    )
+    timed = table.assign(prompt_id="p", emitted=table["accepted"] + 1, ms=100.0)
+    rows = bench_rows(timed, order).set_index("policy")
     assert rows.index.tolist() == order
     assert rows.loc["eagle3", "mean_accepted"] == 14 / 4
     assert rows.loc["eagle3", "mean_accepted_without_loops"] == pytest.approx((4 + 0 + 3) / 3)
     assert rows.loc["switchsd", "mean_accepted"] == 6
     assert np.isnan(rows.loc["vanilla", "mean_accepted"])
-    assert rows.loc["eagle3", "tokens_per_s"] == 10
+    assert rows.loc["eagle3", "tokens_per_s"] == pytest.approx((14 + 5) / 0.5)
     shares = accepted_per_position(table)
     assert shares["policy"].tolist() == ["eagle3"] * 5 + ["switchsd"] * 2  # copies left out
     assert shares["share"].tolist() == [0.75, 0.75, 0.75, 0.75, 0.5, 1.0, 1.0]
     assert shares["position"].tolist() == [1, 2, 3, 4, 5, 1, 2]
 
 
-def test_a_loop_counts_from_the_new_text_alone() -> None:
-    prompt, text = [7] * 9, [1, 2, 3, 4, 5, 4, 5, 4, 5]
-    tokens = pd.DataFrame(
-        {
-            "set": "s", "prompt_id": "p", "policy": "eagle3",
-            "position": range(18), "id": prompt + text, "step": [-1] * 9 + [0] * 9,
-        }
-    ).sample(frac=1, random_state=0)  # fmt: skip
-    one = steps(("eagle3", "neural", 9, 5, 1, 0)).drop(columns="loop").assign(prompt_id="p")
-    assert with_loops(one, tokens)["loop"].tolist() == [12]
-    straight = tokens.assign(id=tokens["position"])
-    assert with_loops(one, straight)["loop"].tolist() == [18]
+def test_a_loop_counts_from_the_new_text_alone(
+    tiny: Callable[..., Lens], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lens, prompt = tiny("llama"), [7] * 9
+    policies = {"vanilla": build_policy("vanilla")}
+    straight = race_text(lens, prompt, policies, max_new_tokens=9)
+    texts = straight.tokens.loc[straight.tokens["step"] >= 0, "id"].tolist()
+    assert straight.steps["loop"].unique().tolist() == [9 + loop_start(texts)]
+    seen: list[list[int]] = []
+    monkeypatch.setattr(bench_race, "loop_start", lambda new: seen.append(new) or 3)
+    assert race_text(lens, prompt, policies, max_new_tokens=9).steps["loop"].eq(12).all()
+    assert seen == [texts]
 
 
 def test_divergences_are_placed_and_weighed(tiny: Callable[..., Lens]) -> None:
@@ -150,7 +152,7 @@ def test_a_run_measures_everything_and_goes_on(
     file = tmp_path / "some.jsonl"
     file.write_text("".join(f'{{"prompt": "{n} 1 2 3 {n} 1 2"}}\n' for n in range(3, 7)))
     monkeypatch.setattr(
-        draft_eval, "chat_ids", lambda _, turns: [int(word) for word in turns[0].split()]
+        asking, "chat_ids", lambda _, turns: [int(word) for word in turns[0].split()]
     )
     curve = [{"tokens": 1000, "mean_accepted": 0.5}]
     drafts = Drafts(
@@ -159,25 +161,26 @@ def test_a_run_measures_everything_and_goes_on(
     )  # fmt: skip
     assert drafts.model is not None
     drafts.model.tokenizer = lens.tokenizer
-    config = DraftEval(3, 20, (str(file),), TreeShape(6, 1, 2))
-    raced: list[str] = []
-    race = draft_eval.race_prompt
+    plan, tree = BenchPlan((str(file),), 3, 20, ()), TreeShape(6, 1, 2)
+    raced: list[int] = []
+    race = bench_race.race_text
 
-    def counted(lens: Lens, prompt_id: str, *args: Any, **kwargs: Any) -> Any:
-        if len(raced) == 2 and not (tmp_path / "go-on").exists():
-            raise KeyboardInterrupt
-        raced.append(prompt_id)
-        return race(lens, prompt_id, *args, **kwargs)
+    def counted(lens: Lens, prompt: list[int], *args: Any, **kwargs: Any) -> Any:
+        if kwargs["max_new_tokens"] == 20:  # no warming up
+            if len(raced) == 2 and not (tmp_path / "go-on").exists():
+                raise KeyboardInterrupt
+            raced.append(prompt[0])
+        return race(lens, prompt, *args, **kwargs)
 
-    monkeypatch.setattr(draft_eval, "race_prompt", counted)
+    monkeypatch.setattr(bench_race, "race_text", counted)
     probe = probe_for(lens, bias=1.0)
     with pytest.raises(KeyboardInterrupt):
-        run_draft_eval(lens, drafts, probe, tmp_path / "run", config)
+        run_draft_eval(lens, drafts, probe, tmp_path / "run", plan, tree)
     (tmp_path / "go-on").touch()
-    run = run_draft_eval(lens, drafts, probe, tmp_path / "run", config)
+    run = run_draft_eval(lens, drafts, probe, tmp_path / "run", plan, tree)
     assert len(raced) == len(set(raced)) == 3  # no prompt twice
     metrics = run.metrics()
-    assert [row["policy"] for row in metrics["rows"]] == list(draft_eval.POLICIES)
+    assert [row["policy"] for row in metrics["rows"]] == list(DRAFTED)
     assert all(set(row) >= KEYS for row in metrics["rows"])
     assert all(row["n_prompts"] == row["n_exact"] == 3 for row in metrics["rows"])
     by = {row["policy"]: row for row in metrics["rows"]}
@@ -198,10 +201,10 @@ def test_a_run_measures_everything_and_goes_on(
     assert "draft.json" in metrics["learning_curve_from"]
     assert metrics["dtype"] == "float32"
     assert [row["set"] for row in metrics["switchsd_over_eagle3"]] == [str(file), "mean"]
-    assert len(eval_table(run.table("drafts"))) == 6
+    assert len(draft_table(run.table("drafts"))) == 6
     # another draft is another run
     other = Drafts(drafts.head, drafts.model, {"eagle3": "c", "sps": "b"})
-    run_draft_eval(lens, other, None, tmp_path / "run", config)
+    run_draft_eval(lens, other, None, tmp_path / "run", plan, tree)
     assert len(raced) == 6
     assert "switchsd" not in {row["policy"] for row in run.metrics()["rows"]}  # no probe
 
@@ -209,15 +212,15 @@ def test_a_run_measures_everything_and_goes_on(
 def test_what_is_missing_is_left_out_or_named(tiny: Callable[..., Lens], tmp_path: Path) -> None:
     lens = tiny("llama")
     head = Drafts(random_head(lens), None, {})
-    assert list(draft_eval.eval_policies(lens, head, None)) == [
+    assert list(drafted_methods(lens, head, None).raced) == [
         *("vanilla", "eagle3", "eagle3-tree", "copyspec"),
     ]
     model = Drafts(None, tiny("llama", seed=5), {})
-    assert list(draft_eval.eval_policies(lens, model, probe_for(lens))) == ["vanilla", "sps"]
+    assert list(drafted_methods(lens, model, probe_for(lens)).raced) == ["vanilla", "sps"]
     with pytest.raises(SwitchSDError, match="switchsd draft train"):
-        run_draft_eval(lens, Drafts(None, None, {}), None, tmp_path / "run", DraftEval())
+        run_draft_eval(lens, Drafts(None, None, {}), None, tmp_path / "run", BenchPlan())
     with pytest.raises(SwitchSDError, match="at least 1"):
-        DraftEval(prompts=0)
+        BenchPlan(prompts=0)
     for bad in ("20", "20/4", "a/b/c"):
         with pytest.raises(SwitchSDError, match="total/depth/top_k"):
             tree_shape(bad)

@@ -109,3 +109,23 @@ def test_damaged_table_is_named(tmp_path: Path) -> None:
         read_parquet(tmp_path / "t.parquet")
     with pytest.raises(SwitchSDError, match="does not exist"):
         read_parquet(tmp_path / "u.parquet")
+
+
+def test_columns_of_version_0_1_have_their_names_of_today(tmp_path: Path) -> None:
+    run = start(tmp_path / "run")
+    old = {
+        "decoding": ["copy_step_share", "mean_accepted", "neural_accepted"],
+        "rows": ["copy_accepted", "copy_accepted_without_loops", "mean_accepted"],
+        "table1": ["copy_steps", "draft_accepted_without_loops"],
+    }
+    new = {
+        "decoding": ["copy_share", "mean_accepted_copy", "mean_accepted_neural"],
+        "rows": ["mean_accepted_copy", "mean_accepted_copy_without_loops", "mean_accepted"],
+        "table1": ["copy_share", "mean_accepted_neural_without_loops"],
+    }
+    for table, columns in old.items():
+        run.write_table(table, pd.DataFrame([range(len(columns))], columns=columns))
+        assert list(run.table(table)) == new[table]
+    today = pd.DataFrame([[1, 2]], columns=["copy_share", "mean_accepted"])
+    run.write_table("decoding", today)
+    assert list(run.table("decoding")) == list(today)

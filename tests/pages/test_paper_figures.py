@@ -58,9 +58,9 @@ def bench_rows() -> pd.DataFrame:
             "speedup_low": speed - 0.1,
             "speedup_high": speed + 0.1,
             "copy_share": 0.25,
-            "copy_accepted": 5.5,
+            "mean_accepted_copy": 5.5,
             "neural_share": np.nan,
-            "neural_accepted": np.nan,
+            "mean_accepted_neural": np.nan,
         }
         for name, policy, speed in (
             ("humaneval", "vanilla", 1.0),

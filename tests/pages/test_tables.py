@@ -51,10 +51,10 @@ def test_decoding_table_keeps_the_order_and_says_percent_and_yes_no() -> None:
 
 
 def test_decoding_table_shows_a_missing_number_as_missing() -> None:
-    table = decoding_table(decoding().assign(mean_accepted=[np.nan, 1.0, 1.0, 1.0]))
+    table = decoding_table(decoding().assign(mean_accepted_copy=[np.nan, 1.0, 1.0, 1.0]))
     assert table["accepted a copy"].iloc[0] == "–"
     assert set(table["accepted a draft"]) == {"–"}  # of a run that does not say
-    known = decoding_table(decoding().assign(neural_accepted=[np.nan, np.nan, np.nan, 1.5]))
+    known = decoding_table(decoding().assign(mean_accepted_neural=[np.nan, np.nan, np.nan, 1.5]))
     assert known["accepted a draft"].to_list() == ["–", "–", "–", "1.50"]
 
 
