@@ -8,7 +8,7 @@ and a loop is copied as one.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -137,6 +137,30 @@ class ContextIndex:
         return tuple((block * (length // len(block) + 1))[:length])
 
 
+def offered(
+    ids: Sequence[int], start: int, *, n: int = 3, W: int = 1, D: int = SPAN
+) -> Iterator[tuple[int, list[Candidate]]]:
+    """What could be copied at each place of a known text, from `start` on.
+
+    Args:
+        ids: the whole text.
+        start: first place asked about.
+        n: tokens that have to match.
+        W: number of candidates.
+        D: length of each.
+
+    Yields:
+        Match length of the newest candidate (0 without one) and the candidates, newest first; both
+        known from the ids before the place alone.
+    """
+    index = ContextIndex(n)
+    index.extend(ids[:start])
+    for token in ids[start:]:
+        found = index.candidates(W, D)
+        yield index.match_length(found[0].source) if found else 0, found
+        index.append(token)
+
+
 def copy_yield(
     ids: Sequence[int], start: int, *, n: int = 3, W: int = 1, D: int = SPAN
 ) -> dict[str, np.ndarray]:
@@ -156,23 +180,19 @@ def copy_yield(
         `position` (of the first token to be drafted), `accepted`, `match_length` (0: no candidate),
         each with one entry an anchor in `start … len(ids) - 2`.
     """
-    index = ContextIndex(n)
-    index.extend(ids[:start])
-    rows: list[tuple[int, int, int]] = []
-    for t in range(start, len(ids) - 1):
-        index.append(ids[t])
-        candidates = index.candidates(W, D)
-        accepted = max((_common(c.tokens, ids, t + 1) for c in candidates), default=0)
-        matched = index.match_length(candidates[0].source) if candidates else 0
-        rows.append((t + 1, accepted, matched))
+    rows = []
+    for place, (match, found) in enumerate(offered(ids, start + 1, n=n, W=W, D=D), start + 1):
+        truth = ids[place : place + D]
+        rows.append((place, max((common_prefix(c.tokens, truth) for c in found), default=0), match))
     table = np.array(rows, dtype=np.int64).reshape(-1, 3)
     return {"position": table[:, 0], "accepted": table[:, 1], "match_length": table[:, 2]}
 
 
-def _common(tokens: Sequence[int], ids: Sequence[int], start: int) -> int:
+def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens two sequences have in common at their beginning."""
     length = 0
-    for token in tokens:
-        if start + length >= len(ids) or ids[start + length] != token:
+    for a, b in zip(one, other, strict=False):
+        if a != b:
             break
         length += 1
     return length

@@ -22,6 +22,7 @@ from ...decoding.engine import default_sampling, generate
 from ...decoding.exactness.reference import reference_ids
 from ...decoding.policies import Policy
 from ...decoding.step.sampling import Sampling
+from ...probing.corpora.asked import one_by_one
 from ...probing.lens import Lens
 from ...progress import Progress, silent
 from ...runs import read_parquet, write_parquet
@@ -131,17 +132,11 @@ def race_prompts(
         progress: told the number of prompts of each set.
     """
     found, warm = [], False
-    totals = prompts["set"].value_counts()
-    done = dict.fromkeys(totals.index, 0)
-    for number, (prompt_id, name, ids) in enumerate(
-        zip(prompts["prompt_id"], prompts["set"], prompts["ids"], strict=True)
-    ):
-        what = f"{name}, temperature {temperature:g}" if temperature else str(name)
-        progress(what, done[name], int(totals[name]))
+    about = f", temperature {temperature:g}" if temperature else ""
+    for number, prompt_id, name, prompt in one_by_one(prompts, progress, about):
         place = None if folder is None else folder / f"{number:04d}"
         race = None if place is None else Race.kept(place)
         if race is None:
-            prompt = [int(token) for token in ids]
             if not warm:
                 race_text(lens, prompt, policies, outside, max_new_tokens=WARM_TOKENS)
                 warm = True
@@ -159,8 +154,6 @@ def race_prompts(
                 if place is not None:
                     write_parquet(place / f"{part}.parquet", frame)
         found.append(race)
-        done[name] += 1
-        progress(what, done[name], int(totals[name]))
     return Race.joined(found)
 
 

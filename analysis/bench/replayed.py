@@ -71,22 +71,37 @@ def check_replayable(
 
 
 def replayed_steps(
-    trace: CounterfactualTrace, settings: Mapping[str, Setting], profile: LatencyProfile
+    trace: CounterfactualTrace,
+    settings: Mapping[str, Setting],
+    profile: LatencyProfile | None,
+    *,
+    leave_out: bool = False,
 ) -> pd.DataFrame:
-    """The steps of every method over a trace, as `bench_rows` takes them.
+    """The steps of every method over a trace, as `bench_rows` takes them; ms only with a profile.
+
+    Args:
+        trace: to be replayed.
+        settings: by label.
+        profile: what steps cost.
+        leave_out: those whose draft, scores or costs are not there.
 
     Raises:
-        SwitchSDError: what `replay` raises.
+        SwitchSDError: what `replay` raises, unless it is left out.
     """
-    ids, prompts = trace.texts, trace.prompts["n_prompt"].astype(int)
+    lengths = trace.prompts["n_prompt"].astype(int)
     loops = {
         prompt_id: n_prompt + loop_start(text[n_prompt:])
-        for prompt_id, n_prompt, text in zip(trace.prompts["prompt_id"], prompts, ids, strict=True)
+        for prompt_id, n_prompt, text in zip(
+            trace.prompts["prompt_id"], lengths, trace.texts, strict=True
+        )
     }
-    tables = [
-        replay(trace, setting, profile=profile).steps().assign(policy=label)
-        for label, setting in settings.items()
-    ]
+    tables = []
+    for label, setting in settings.items():
+        try:
+            tables.append(replay(trace, setting, profile=profile).steps().assign(policy=label))
+        except SwitchSDError:
+            if not leave_out:
+                raise
     steps = pd.concat(tables, ignore_index=True)
     return steps.assign(loop=steps["prompt_id"].map(loops))
 

@@ -95,7 +95,10 @@ def write_outcome(
         run.write_table(name, table)
     run.update_metrics(
         **{name: made[name].to_dict("records") for name in ("table1", "table2", "table3")},
-        **{name: _rows(table) for name, table in made.items() if name.startswith("oracle_share")},
+        **{
+            name: table[["policy", "set", "share"]].to_dict("records")
+            for name, table in shares.items()
+        },
         replay_speedup_error_bench=largest_errors(speeds) if len(speeds) else None,
     )
     parts = _parts(run, metrics, made)
@@ -201,12 +204,6 @@ def _parts(run: Run, metrics: dict[str, Any], made: dict[str, pd.DataFrame]) -> 
         left = pd.DataFrame(metrics["left_out"].items(), columns=["policy", "why"])
         parts.append(("Left out", "", [left]))
     return parts
-
-
-def _rows(shares: pd.DataFrame) -> list[dict[str, Any]]:
-    """For `metrics.json`, which has null where the oracle gains nothing."""
-    rows = shares[["policy", "set", "share"]].astype(object)
-    return list(rows.where(rows.notna(), None).T.to_dict().values())
 
 
 def _wide_shares(shares: pd.DataFrame) -> pd.DataFrame:

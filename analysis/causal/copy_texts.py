@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int
 
-from ...data.context_index import ContextIndex
+from ...data.context_index import offered
 from ...data.labels import copy_labels
 from ...errors import SwitchSDError
 from ...probing.corpora.token_table import given_match, surface_matrix, target_labels, token_table
@@ -122,9 +122,10 @@ def copy_texts(
     for row in range(len(corpus)):
         prompt = list(corpus["prompt_ids"].iloc[row])
         ids = [int(token) for token in prompt + list(corpus["completion_ids"].iloc[row])]
-        offered = _offered(ids, len(prompt))
+        walked = offered(ids, len(prompt), n=MATCH, D=1)
+        following = np.array([c[0].tokens[0] if c else -1 for _, c in walked], np.int64)
         mine = tokens.loc[tokens["row"] == row, "position"].to_numpy(np.int64)
-        candidates.append(offered[mine - len(prompt)])
+        candidates.append(following[mine - len(prompt)])
         judged = ~copy_labels(ids, breaks=breaks).copied & ~np.isin(ids, list(breaks))
         judged[0] = False
         elsewhere.append(pd.DataFrame({"row": row, "position": np.flatnonzero(judged)}))
@@ -133,14 +134,3 @@ def copy_texts(
         tokens.assign(candidate=np.concatenate(candidates)),
         pd.concat(elsewhere, ignore_index=True),
     )
-
-
-def _offered(ids: list[int], start: int) -> Int[np.ndarray, " completion"]:
-    index, found = ContextIndex(MATCH), np.full(len(ids) - start, -1, np.int64)
-    index.extend(ids[:start])
-    for position in range(start, len(ids)):
-        candidates = index.candidates(1, 1)
-        if candidates:
-            found[position - start] = candidates[0].tokens[0]
-        index.append(ids[position])
-    return found

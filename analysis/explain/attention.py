@@ -27,7 +27,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ...data.chat import special_ids
-from ...data.context_index import ContextIndex
+from ...data.context_index import offered
 from ...errors import SwitchSDError
 from ...probing.lens import Lens
 
@@ -83,12 +83,8 @@ def copy_sources(ids: Sequence[int], start: int, *, n: int = 3) -> Int[np.ndarra
         and at the end, whose next token is unknown.
     """
     sources = np.full(len(ids), -1, dtype=np.int64)
-    index = ContextIndex(n)
-    for position, token in enumerate(ids):
-        index.append(int(token))
-        if start <= position < len(ids) - 1:
-            candidates = index.candidates(1, 1)
-            sources[position] = candidates[0].source if candidates else -1
+    for place, (_, found) in enumerate(offered([int(i) for i in ids], start + 1, n=n, D=1), start):
+        sources[place] = found[0].source if found else -1
     return sources
 
 

@@ -12,14 +12,13 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from ...data.labels import loop_start
 from ...errors import SwitchSDError
 from ...intervals import Estimate, combined, draw, ratio
 from ...runs import Run, read_parquet
 from ..bench.measures import before_loops, per_prompt, speed_ratio
 from ..bench.methods import SPS
+from ..bench.replayed import replayed_steps
 from ..cost.profile import LatencyProfile
-from ..replay.replay import replay
 from ..replay.settings import Setting
 from ..traces.trace import CounterfactualTrace
 
@@ -48,28 +47,12 @@ def sampled_steps(run: Run) -> dict[float, pd.DataFrame]:
     return found
 
 
-def replayed_steps(trace: CounterfactualTrace, profile: LatencyProfile | None) -> pd.DataFrame:
-    """The steps of the claims' policies over a trace; ms only with a profile.
-
-    Policies whose draft, scores or costs are not there are left out.
-    """
-    settings = {"vanilla": Setting("vanilla"), "pld": Setting("pld"), "suffix": Setting("suffix")}
-    settings |= {"eagle3": Setting("eagle3"), "sps": Setting("sps")}
+def claimed_steps(trace: CounterfactualTrace, profile: LatencyProfile | None) -> pd.DataFrame:
+    """The steps of the claims' policies over a trace, as far as they can be replayed."""
+    settings = {name: Setting(name) for name in ("vanilla", "pld", "suffix", "eagle3", "sps")}
     settings |= {name: Setting(name, draft="eagle3") for name in _CHAINS}
     settings |= {name + SPS: Setting(name, draft="sps") for name in _CHAINS}
-    prompts, lengths = trace.prompts["prompt_id"], trace.prompts["n_prompt"].astype(int)
-    starts = {
-        prompt_id: n_prompt + loop_start(ids[n_prompt:])
-        for prompt_id, n_prompt, ids in zip(prompts, lengths, trace.texts, strict=True)
-    }
-    tables = []
-    for label, setting in settings.items():
-        try:
-            tables.append(replay(trace, setting, profile=profile).steps().assign(policy=label))
-        except SwitchSDError:
-            continue
-    steps = pd.concat(tables, ignore_index=True)
-    return steps.assign(loop=steps["prompt_id"].map(starts))
+    return replayed_steps(trace, settings, profile, leave_out=True)
 
 
 def copy_attempts(steps: pd.DataFrame) -> pd.DataFrame:

@@ -20,7 +20,7 @@ from ..replay.acceptance import accepted_by_state, both_paths
 from ..replay.repetitions import repetition_examples
 from ..replay.settings import Setting
 from ..traces.trace import CounterfactualTrace
-from .claim_steps import bench_steps, copy_attempts, replayed_steps, sampled_steps
+from .claim_steps import bench_steps, claimed_steps, copy_attempts, sampled_steps
 from .claims import claims_table, shown_claims, untestable
 from .claims_decoding import Measured, decoding_claims
 from .claims_probing import probing_claims
@@ -100,7 +100,7 @@ def _measured(
     if trace is None:
         return live, live
     note = f"replayed, {len(trace.prompts)} prompts"
-    replayed = Measured(replayed_steps(trace, profile), note, {})
+    replayed = Measured(claimed_steps(trace, profile), note, {})
     return replayed, live or (replayed if profile is not None else None)
 
 

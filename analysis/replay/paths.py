@@ -6,7 +6,6 @@ copier over the stored ids. Either is then cut to W, D and the row's limit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,12 +13,12 @@ import torch
 from jaxtyping import Bool, Int
 
 from ...data.context_index import SPAN
-from ...decoding.drafters.copy import Copier, Lookup
+from ...decoding.drafters.copy import Copier
 from ...decoding.drafters.drafter import Drafter
 from ...decoding.step.tree import DraftTree
 from ...decoding.step.tree_shape import TreeShape
 from ...errors import SwitchSDError
-from ..traces.columns import CANDIDATES, GAMMA, common_prefix, nodes_of_tree
+from ..traces.columns import CANDIDATES, GAMMA, judge, nodes_of_tree
 from ..traces.trace import CounterfactualTrace
 
 
@@ -174,40 +173,15 @@ def _candidates(trace: CounterfactualTrace, copier: Copier) -> Candidates:
             trace.lists(f"copy_len_n{n}", CANDIDATES),
             trace.positions[f"match_length_n{n}"].to_numpy(np.int64),
         )
-    rows = list(_look(trace, copier))
-    width = max(1, *(len(each) for _, each in rows))
-    filled = np.zeros((3, len(rows), width), dtype=np.int64)
-    for row, (_, each) in enumerate(rows):
-        filled[:, row, : len(each)] = np.array(each, dtype=np.int64).reshape(-1, 3).T
-    matched = np.array([length for length, _ in rows])
-    return Candidates(filled[0], filled[1], filled[2], matched)
-
-
-def _look(
-    trace: CounterfactualTrace, copier: Copier
-) -> Iterator[tuple[int, list[tuple[int, int, int]]]]:
-    """At each row (match length, (accepted, shared, length) of each candidate)."""
+    matched, judged = [], []
     for ids, n_prompt in zip(trace.texts, trace.prompts["n_prompt"], strict=True):
         copier.reset()
         for place in range(int(n_prompt), len(ids)):
             found = copier.look(ids[:place])
-            tokens = [
-                Lookup((candidate,)).tree(len(candidate.tokens), trace.stops).tokens
-                for candidate in found.candidates
-            ]
-            yield found.match_length, _measure(tokens, ids, place)
-
-
-def _measure(
-    candidates: list[tuple[int, ...]], ids: Sequence[int], place: int
-) -> list[tuple[int, int, int]]:
-    longest = max((len(tokens) for tokens in candidates), default=0)
-    truth = ids[place : place + longest]
-    return [
-        (
-            common_prefix(tokens, truth),
-            max((common_prefix(tokens, other) for other in candidates[:rank]), default=0),
-            len(tokens),
-        )
-        for rank, tokens in enumerate(candidates)
-    ]
+            longest = max((len(one.tokens) for one in found.candidates), default=0)
+            matched.append(found.match_length)
+            judged.append(judge(found.candidates, ids[place : place + longest], trace.stops))
+    filled = np.zeros((3, len(judged), max(1, *(each.shape[1] for each in judged))), np.int64)
+    for row, each in enumerate(judged):
+        filled[:, row, : each.shape[1]] = each
+    return Candidates(filled[0], filled[1], filled[2], np.array(matched))

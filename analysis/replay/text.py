@@ -9,11 +9,10 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from ...data.context_index import Candidate
+from ...data.context_index import Candidate, common_prefix
 from ...decoding.drafters.copy import Copier
 from ...errors import SwitchSDError
 from ..cost.profile import LatencyProfile
-from ..traces.columns import common_prefix
 from ..traces.trace import CounterfactualTrace
 from .replay import replay
 from .settings import Setting

@@ -7,14 +7,14 @@ depend on the c committed ids only. Everything here works on ids and numbers; no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Int
 
-from ...data.context_index import SPAN, ContextIndex
+from ...data.context_index import Candidate, common_prefix, offered
 from ...decoding.drafters.copy import Lookup
 from ...decoding.neural import TREE
 from ...decoding.step.tree_shape import TreeShape
@@ -137,29 +137,43 @@ def copy_columns(text: Text, n: int, stops: frozenset[int]) -> dict[str, object]
         copy_shared_n…: of these, the first ones that an earlier candidate has too, so that at
         depth D it adds max(0, min(D, len) − shared) nodes to the draft.
     """
-    matched: list[int] = []
-    accepted: list[np.ndarray] = []
-    lengths: list[np.ndarray] = []
-    shared: list[np.ndarray] = []
-    for place, limit, (match, candidates) in zip(
-        text.positions, text.limits, _candidates(text, n, stops), strict=True
+    matched, judged = [], []
+    for place, limit, (match, found) in zip(
+        text.positions,
+        text.limits,
+        offered(text.ids, text.n_prompt, n=n, W=CANDIDATES),
+        strict=True,
     ):
-        truth = text.ids[place : place + limit]
         matched.append(match)
-        accepted.append(_small(common_prefix(tokens, truth) for tokens in candidates))
-        lengths.append(_small(map(len, candidates)))
-        shared.append(
-            _small(
-                max((common_prefix(tokens, other) for other in candidates[:rank]), default=0)
-                for rank, tokens in enumerate(candidates)
-            )
-        )
+        judged.append(judge(found, text.ids[place : place + limit], stops).astype(np.int8))
     return {
         f"match_length_n{n}": np.array(matched, dtype=np.int16),
-        f"copy_n{n}": accepted,
-        f"copy_shared_n{n}": shared,
-        f"copy_len_n{n}": lengths,
+        f"copy_n{n}": [accepted for accepted, _, _ in judged],
+        f"copy_shared_n{n}": [shared for _, shared, _ in judged],
+        f"copy_len_n{n}": [length for _, _, length in judged],
     }
+
+
+def judge(
+    candidates: Sequence[Candidate], truth: Sequence[int], stops: frozenset[int]
+) -> Int[np.ndarray, "3 candidate"]:
+    """Of each candidate: accepted tokens, those that an earlier one has too, and its length.
+
+    Args:
+        candidates: newest first; each is cut behind a stop.
+        truth: what the text goes on with, as far as a draft may reach.
+        stops: ids behind which a copy does not go on.
+    """
+    drafts = [Lookup((one,)).tree(len(one.tokens), stops).tokens for one in candidates]
+    rows = [
+        (
+            common_prefix(tokens, truth),
+            max((common_prefix(tokens, other) for other in drafts[:rank]), default=0),
+            len(tokens),
+        )
+        for rank, tokens in enumerate(drafts)
+    ]
+    return np.array(rows, dtype=np.int64).reshape(-1, 3).T
 
 
 def chain_lengths(
@@ -182,30 +196,3 @@ def nodes_of_tree(shape: TreeShape, room: int, draft_vocab_size: int) -> int:
         return 0
     width = min(shape.top_k, draft_vocab_size)
     return min(shape.total - 1, width + (levels - 1) * width**2)
-
-
-def _candidates(
-    text: Text, n: int, stops: frozenset[int]
-) -> Iterator[tuple[int, list[tuple[int, ...]]]]:
-    """(match length of the newest, candidates) at each position."""
-    index = ContextIndex(n)
-    index.extend(text.ids[: text.n_prompt])
-    for token in text.ids[text.n_prompt :]:
-        found = index.candidates(CANDIDATES, SPAN)
-        match = index.match_length(found[0].source) if found else 0
-        yield match, [Lookup((candidate,)).tree(SPAN, stops).tokens for candidate in found]
-        index.append(token)
-
-
-def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens two sequences have in common at their beginning."""
-    length = 0
-    for a, b in zip(one, other, strict=False):
-        if a != b:
-            break
-        length += 1
-    return length
-
-
-def _small(values: Iterator[int]) -> Int[np.ndarray, candidate]:
-    return np.fromiter(values, dtype=np.int8)

@@ -14,7 +14,7 @@ from ...decoding.drafts import Drafts
 from ...decoding.engine import default_sampling
 from ...errors import SwitchSDError
 from ...probing.copy_probe import CopyProbe
-from ...probing.corpora.asked import asked_prompts
+from ...probing.corpora.asked import asked_prompts, one_by_one
 from ...probing.lens import Lens
 from ...progress import Progress, silent
 from ...runs import Run, read_parquet, write_parquet
@@ -73,20 +73,13 @@ def run_trace(
     )
     prompts = asked_prompts(path / "asked", lens, sets, limit=limit, data_dir=data_dir)
     texts = []
-    totals = prompts["set"].value_counts()
-    done = dict.fromkeys(totals.index, 0)
-    for number, (prompt_id, name, ids) in enumerate(
-        zip(prompts["prompt_id"], prompts["set"], prompts["ids"], strict=True)
-    ):
-        progress(name, done[name], int(totals[name]))
+    for number, prompt_id, name, ids in one_by_one(prompts, progress):
         file = path / "texts" / f"{number:04d}.parquet"
         if not (file.is_file() and positions_file(path, number).is_file()):
             traced = trace_prompt(lens, prompt_id, ids, drafts, probe, settings)
             write_parquet(positions_file(path, number), traced.positions)
             write_parquet(file, _text_row(prompt_id, name, traced))
         texts.append(read_parquet(file))
-        done[name] += 1
-        progress(name, done[name], int(totals[name]))
     table = pd.concat(texts, ignore_index=True)
     run.write_table("prompts", table)
     spent, generating = table["trace_s"].sum(), table["generation_s"].sum()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pandas as pd
 from ...data.benchmarks import load_benchmark
 from ...data.chat import chat_ids
 from ...errors import SwitchSDError
+from ...progress import Progress
 from ...stages import kept
 from ..lens import Lens
 from .completions import complete
@@ -104,6 +106,26 @@ def asked_prompts(
 def _asked(lens: Lens, name: str, *, limit: int | None, data_dir: Path | None) -> pd.DataFrame:
     found = benchmark_prompts(lens, name, limit=limit, data_dir=data_dir)
     return pd.DataFrame([{"prompt_id": key, "set": name, "ids": ids} for key, ids in found.items()])
+
+
+def one_by_one(
+    prompts: pd.DataFrame, progress: Progress, about: str = ""
+) -> Iterator[tuple[int, str, str, list[int]]]:
+    """Number, prompt_id, set and ids of each prompt; `progress` counts those of each set.
+
+    Args:
+        prompts: prompt_id, set, ids.
+        progress: told before and after each.
+        about: said behind the set's name.
+    """
+    totals, done = prompts["set"].value_counts(), Counter[str]()
+    for number, (prompt_id, name, ids) in enumerate(
+        zip(prompts["prompt_id"], prompts["set"], prompts["ids"], strict=True)
+    ):
+        progress(f"{name}{about}", done[name], int(totals[name]))
+        yield number, prompt_id, name, [int(token) for token in ids]
+        done[name] += 1
+        progress(f"{name}{about}", done[name], int(totals[name]))
 
 
 def _check(prompts: pd.DataFrame, lens: Lens) -> None:

@@ -12,8 +12,8 @@ import pytest
 import typer
 from switchsd import SwitchSDError
 from switchsd.analysis.paper.claim_steps import (
+    claimed_steps,
     ratio_of_sums,
-    replayed_steps,
     speed_over,
 )
 from switchsd.analysis.paper.claims import (
@@ -297,7 +297,7 @@ def test_speeds_are_replayed_where_there_is_no_benchmark(tmp_path: Path) -> None
     table = write_claims(tmp_path / "c", trace=benchmark_trace(), profile=PROFILE)
     assert "replayed" in by_row(table, "faster than EAGLE-3 on every set")["note"]
     assert not (tmp_path / "c" / "figures" / "figure2.html").exists()  # no tokenizer
-    steps = replayed_steps(benchmark_trace(), None)
+    steps = claimed_steps(benchmark_trace(), None)
     assert "ms" not in steps
     assert {"vanilla", "copyspec", "switchsd+sps", "sps"} <= set(steps["policy"])
     without = write_claims(tmp_path / "d", trace=benchmark_trace())
