@@ -19,6 +19,9 @@ import nbformat
 import pytest
 
 REPO = Path(__file__).resolve().parents[2]
+GUIDES = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))]
+
+by_page = pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
 
 
 class Page(HTMLParser):
@@ -142,6 +145,17 @@ def test_the_reference_names_every_module_once() -> None:
     assert [name for name in named if not defined(name)] == []
 
 
+@by_page
+def test_imports_shown_are_there(page: Path) -> None:
+    """A name is defined in its module, or a public one of its package."""
+    shown = re.findall(r"^from switchsd([\w.]*) import ([^#\n]+)", page.read_text("utf-8"), re.M)
+    for module, names in shown:
+        face = REPO.joinpath(*module.split(".")) / "__init__.py"
+        public = face.read_text(encoding="utf-8") if face.is_file() else ""
+        for name in re.findall(r"\w+", names):
+            assert defined(f"{module[1:]}.{name}") or f'"{name}"' in public, (module, name)
+
+
 def defined(name: str) -> bool:
     """Whether a dotted name is a module, or a definition that stands in one."""
     parts = name.split(".")
@@ -166,11 +180,6 @@ def test_every_room_is_on_the_map() -> None:
 
 
 # ---- commands ------------------------------------------------------------------------------
-
-
-GUIDES = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))]
-
-by_page = pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
 
 
 @pytest.fixture(scope="module")
