@@ -160,7 +160,8 @@ class Training:
         from ...decoding.training.run import Plan
 
         given = vars(self)
-        schedule = {field.name: given[field.name] for field in fields(Schedule)}
+        names = {field.name for field in fields(Schedule)} & given.keys()
+        schedule = {name: given[name] for name in names}
         rest = {name: value for name, value in given.items() if name not in schedule}
         return Plan(kind, tuple(texts), Schedule(**_named(schedule)), **rest)
 

@@ -130,6 +130,14 @@ def test_from_prompts_to_a_draft_that_decodes(
     assert sum(step["proposed"] for step in json.loads(drafted.stdout)["steps"]) > 0
 
 
+def test_a_schedule_left_out_is_the_recipes_own() -> None:
+    from switchsd.apps.commands.draft import Training
+
+    plan = Training(lr=0.5, held_out=0.2, seed=3).plan(SPS, [Path("texts.parquet")])
+    assert plan.schedule == replace(Schedule(), lr=0.5, seed=3)
+    assert (plan.held_out, plan.store_dtype) == (0.2, "bfloat16")
+
+
 @pytest.mark.model
 @pytest.mark.parametrize(
     ("arguments", "said"),
