@@ -36,6 +36,20 @@ app = typer.Typer(
     help="When does a language model copy from its context, and what does knowing it save?",
 )
 
+
+@app.callback()
+def with_policies(
+    policies: Annotated[
+        list[Path] | None,
+        typer.Option(help="Python file that registers policies of your own; may repeat."),
+    ] = None,
+) -> None:
+    """When does a language model copy from its context, and what does knowing it save?"""
+    from ..decoding.policies import load_policies
+
+    load_policies(policies or ())
+
+
 app.add_typer(data_app, name="data")
 app.add_typer(draft_app, name="draft")
 app.add_typer(gate_app, name="gate")

@@ -38,8 +38,10 @@ def main() -> None:
     from switchsd.apps.screens.router import show
     from switchsd.apps.view.address import said_in_words
     from switchsd.apps.view.run_data import runs_folder
+    from switchsd.decoding.policies import load_policies
 
     with said_in_words():
+        load_policies()
         show(runs_folder(sys.argv[1:], os.environ))
 
 

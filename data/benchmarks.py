@@ -58,7 +58,7 @@ def load_benchmark(
         raise SwitchSDError(f"limit is {limit}; ask for at least 1 prompt")
     text = str(name_or_path)
     if text in BENCHMARKS:
-        prompts = BENCHMARKS[text](data_dir)
+        prompts = BENCHMARKS[text].read(data_dir)
     elif looks_like_hub(text):
         prompts = _hub(HubDataset.parse(text))
     elif Path(text).suffix == ".jsonl" or Path(text).is_file():
@@ -113,14 +113,38 @@ def _named_file(file_name: str) -> Reader:
     return read
 
 
-BENCHMARKS: dict[str, Reader] = {
-    "humaneval": _humaneval,
-    "math500": _named_file("math500.jsonl"),
-    "cnndm": _named_file("cnndm.jsonl"),
-    "mtbench": _named_file("mtbench.jsonl"),
-    "mt_redundant": _named_file("mt_redundant.jsonl"),
+@dataclass(frozen=True)
+class Benchmark:
+    """A row of the table.
+
+    Attributes:
+        words: as its authors write it.
+        read: takes the data folder (None: `$SWITCHSD_DATA`).
+        uses: what takes it where no sets are named: race, study or exactness; a trace takes all.
+    """
+
+    words: str
+    read: Reader
+    uses: frozenset[str]
+
+
+def _row(words: str, read: str | Reader, *uses: str) -> Benchmark:
+    return Benchmark(words, _named_file(read) if isinstance(read, str) else read, frozenset(uses))
+
+
+BENCHMARKS: dict[str, Benchmark] = {
+    "humaneval": _row("HumanEval", _humaneval, "race", "study", "exactness"),
+    "math500": _row("MATH-500", "math500.jsonl", "race", "study", "exactness"),
+    "cnndm": _row("CNN/DM", "cnndm.jsonl", "race", "study", "exactness"),
+    "mtbench": _row("MT-Bench", "mtbench.jsonl", "study"),
+    "mt_redundant": _row("MT-Redundant", "mt_redundant.jsonl", "exactness"),
 }
-"""Name → reader, which takes the data folder (None: `$SWITCHSD_DATA`)."""
+"""The one table of the benchmark sets."""
+
+
+def sets_for(use: str) -> tuple[str, ...]:
+    """The sets that something takes where none are named."""
+    return tuple(name for name, row in BENCHMARKS.items() if use in row.uses)
 
 
 def _jsonl(path: Path) -> Iterator[Prompt]:

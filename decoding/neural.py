@@ -17,7 +17,7 @@ from .drafters.drafter import Drafter
 from .eagle3.checkpoint import load_head
 from .eagle3.drafter import Eagle3, TreeShape
 from .eagle3.head import Eagle3Head
-from .policies import POLICIES
+from .policies import recipe_of
 from .shipped import SHIPPED, has_shipped_head, shipped_draft, shipped_head, shipped_tree
 
 GAMMA_EAGLE3, GAMMA_SPS = 5, 4
@@ -25,8 +25,6 @@ GAMMA_MOST = 10
 """Most a gate that chooses its own lookahead can ask for: as deep as chains are traced."""
 TREE = TreeShape(total=20, depth=4, top_k=4)
 """Verifying 20 tokens costs a CPU about 1.5 forwards; published presets of 60 are for a GPU."""
-
-_WITHOUT = ("vanilla", "pld")
 
 
 def neural_drafter(
@@ -59,26 +57,25 @@ def neural_drafter(
     Example:
         >>> options = Options(neural=neural_drafter("eagle3", lens))
     """
-    if policy not in POLICIES:
-        raise SwitchSDError(f"unknown policy {policy!r}: choose one of {', '.join(POLICIES)}")
-    if policy in _WITHOUT:
+    recipe = recipe_of(policy)
+    if recipe.draft == "none":
         return None
     fitted = None
-    if policy == "cost-aware" and gamma is None:
+    if "fit" in recipe.reads and gamma is None:
         gamma = GAMMA_MOST  # its gate says how deep
         fitted = shipped_tree(lens.fingerprint, folder=folder)
-    if policy.startswith("eagle3"):
+    if recipe.draft in ("eagle3", "eagle3-tree"):
         if isinstance(draft, Lens):
             raise SwitchSDError(
                 f"{policy} drafts with an EAGLE-3 head and {draft.name} is a model: use it with sps"
             )
         head = shipped_head(lens, folder=folder) if draft is None else draft
-        shape = tree if policy == "eagle3-tree" else None
+        shape = tree if recipe.draft == "eagle3-tree" else None
         return Eagle3(head, lens, gamma=GAMMA_EAGLE3 if gamma is None else gamma, tree=shape)
-    if policy == "sps":
+    if recipe.draft == "sps":
         if isinstance(draft, Eagle3Head):
             raise SwitchSDError(
-                "sps drafts with a model of its own and this is an EAGLE-3 head: use it with "
+                f"{policy} drafts with a model of its own and this is an EAGLE-3 head: use it with "
                 "eagle3 or eagle3-tree"
             )
         draft = shipped_draft(lens, folder=folder) if draft is None else draft

@@ -1,23 +1,37 @@
-"""Policies by name: a gate, a copier and a neural drafter."""
+"""Policies by name: how each is built, and what everything else wants to know of it.
+
+`POLICIES` is the one table; a policy of one's own joins it with `register` (docs/extending.md) and
+is then decoded, traced, replayed, raced and checked like any other. Starts without torch, since the
+viewer and the command line choose from the table before they load a model.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-import torch
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from ..errors import SwitchSDError
-from ..probing.copy_probe import CopyProbe
 from .drafters.copy import Copier, FirstCopier, Lookup, RecentCopier
 from .drafters.drafter import Drafter
 from .drafters.suffix import SuffixCopier
 from .gates.bandits import Exp3Gate, UcbGate
-from .gates.cost_aware import CostAwareFit, CostAwareGate
 from .gates.gate import CopyGate, DraftPath, Gate, NeuralGate, Observation, ProbeGate
-from .shipped import shipped_fit
 from .step.tree import DraftTree
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..probing.copy_probe import CopyProbe
+    from .gates.cost_aware import CostAwareFit
+
+VARIABLE = "SWITCHSD_POLICIES"
+"""Environment variable with the files of one's own policies, separated as in PATH."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +172,9 @@ def _bandit(name: str, gate: Callable[[Options], Gate]) -> Callable[[Options], P
 
 
 def _cost_aware(options: Options) -> Policy:
+    from .gates.cost_aware import CostAwareGate
+    from .shipped import shipped_fit
+
     if options.probe is None:
         raise SwitchSDError("cost-aware needs the probe it was fitted with: pass it")
     neural = options.neural
@@ -173,19 +190,61 @@ def _most_emitted(options: Options) -> int:
     return 1 + max(options.D, options.neural.depth if options.neural is not None else 0)
 
 
-POLICIES: dict[str, Callable[[Options], Policy]] = {
-    "vanilla": _vanilla,
-    "pld": _pld,
-    "copyspec": _copyspec,
-    "suffix": _suffix,
-    "sps": _neural("sps"),
-    "eagle3": _neural("eagle3"),
-    "eagle3-tree": _neural("eagle3-tree"),
-    "bandit-ucb": _bandit("bandit-ucb", lambda o: UcbGate(_most_emitted(o))),
-    "bandit-exp3": _bandit("bandit-exp3", lambda o: Exp3Gate(_most_emitted(o), seed=o.seed)),
-    "switchsd": _switchsd,
-    "cost-aware": _cost_aware,
+DraftKind = Literal["none", "any", "eagle3", "eagle3-tree", "sps"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A row of the table.
+
+    Attributes:
+        build: makes the policy.
+        draft: what drafts where it does not copy: none; any (a head or a draft model; without one,
+            one token there); or the one that it cannot do without.
+        reads: which options it reads, of W, D, n, tau, probe, fit, seed and reward.
+        words: as its authors write it; the name where it is left out.
+        own: whether a user registered it.
+    """
+
+    build: Callable[[Options], Policy]
+    draft: DraftKind = "any"
+    reads: tuple[str, ...] = ()
+    words: str = ""
+    own: bool = False
+
+
+POLICIES: dict[str, Recipe] = {
+    "vanilla": Recipe(_vanilla, "none"),
+    "pld": Recipe(_pld, "none", ("D",), "PLD"),
+    "copyspec": Recipe(_copyspec, "any", ("D", "n"), "CopySpec"),
+    "suffix": Recipe(_suffix, "any", ("D",)),
+    "sps": Recipe(_neural("sps"), "sps", (), "SPS"),
+    "eagle3": Recipe(_neural("eagle3"), "eagle3", (), "EAGLE-3"),
+    "eagle3-tree": Recipe(_neural("eagle3-tree"), "eagle3-tree", (), "EAGLE-3 tree"),
+    "bandit-ucb": Recipe(
+        _bandit("bandit-ucb", lambda o: UcbGate(_most_emitted(o))),
+        "any",
+        ("W", "D", "n", "reward"),
+    ),
+    "bandit-exp3": Recipe(
+        _bandit("bandit-exp3", lambda o: Exp3Gate(_most_emitted(o), seed=o.seed)),
+        "any",
+        ("W", "D", "n", "reward", "seed"),
+    ),
+    "switchsd": Recipe(_switchsd, "any", ("W", "D", "n", "tau", "probe"), "SwitchSD"),
+    "cost-aware": Recipe(_cost_aware, "any", ("probe", "fit"), "cost-aware SwitchSD"),
 }
+
+
+def recipe_of(name: str) -> Recipe:
+    """The row of that name.
+
+    Raises:
+        SwitchSDError: no such policy.
+    """
+    if name not in POLICIES:
+        raise SwitchSDError(f"unknown policy {name!r}: choose one of {', '.join(POLICIES)}")
+    return POLICIES[name]
 
 
 def build_policy(name: str, options: Options | None = None) -> Policy:
@@ -194,6 +253,64 @@ def build_policy(name: str, options: Options | None = None) -> Policy:
     Raises:
         SwitchSDError: no such policy, or options it cannot be built from.
     """
-    if name not in POLICIES:
-        raise SwitchSDError(f"unknown policy {name!r}: choose one of {', '.join(POLICIES)}")
-    return POLICIES[name](options or Options())
+    return recipe_of(name).build(options or Options())
+
+
+def register(
+    name: str,
+    build: Callable[[Options], Policy],
+    *,
+    draft: DraftKind = "any",
+    reads: Sequence[str] = (),
+    words: str = "",
+) -> None:
+    """Put a policy of one's own into the table; the same name again replaces it.
+
+    Args:
+        name: what it is asked for by.
+        build: makes it, named `name`, from the options; called for every run anew.
+        draft: what `Options.neural` has to hold for it, as `Recipe` says.
+        reads: options that change what it does: replay and the exactness suite vary these.
+        words: as reports write it.
+
+    Raises:
+        SwitchSDError: the name of a policy that comes with the lab.
+
+    Example:
+        >>> register("longest", lambda o: Policy("longest", CopyGate(), SuffixCopier(o.D)))
+    """
+    if name in POLICIES and not POLICIES[name].own:
+        raise SwitchSDError(f"the policy {name!r} comes with the lab: give yours another name")
+    POLICIES[name] = Recipe(build, draft, tuple(reads), words, own=True)
+
+
+_loaded: set[Path] = set()
+
+
+def load_policies(files: Sequence[Path] = ()) -> None:
+    """Run the files in which policies are registered, each once: those named, and `VARIABLE`'s.
+
+    Processes that this one starts find them too.
+
+    Raises:
+        SwitchSDError: a file that is not there or fails; it says where.
+    """
+    named = [*os.environ.get(VARIABLE, "").split(os.pathsep), *map(str, files)]
+    paths = list(dict.fromkeys(Path(each).expanduser().resolve() for each in named if each))
+    if paths:
+        os.environ[VARIABLE] = os.pathsep.join(map(str, paths))
+    for path in paths:
+        if path not in _loaded:
+            _run(path)
+            _loaded.add(path)
+
+
+def _run(path: Path) -> None:
+    spec = importlib.util.spec_from_file_location(f"policies of {path}", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise SwitchSDError(f"{path} is no Python file to read policies from")
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever a user's file does wrong is said of that file
+        raise SwitchSDError(f"{path}: {type(error).__name__}: {error}") from error

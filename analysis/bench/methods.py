@@ -21,9 +21,6 @@ SPS = "+sps"
 WITH_SPS = ("copyspec", "bandit-ucb", "switchsd", "cost-aware")
 """Policies that are raced with the draft model too."""
 
-SCORED = ("switchsd", "cost-aware")
-"""Policies whose gate reads the probe's score."""
-
 
 @dataclass(frozen=True)
 class Method:
@@ -79,7 +76,7 @@ def bench_methods(
     Args:
         lens: the target.
         drafts: head and draft model, as far as there are any.
-        probe: of the policies in `SCORED`; it scores nothing under the others.
+        probe: of the policies that read it; it scores nothing under the others.
         names: labels; None: all that can be built. Vanilla is always among them.
         among: all, if no labels are named; None: every one there is.
         tree: of eagle3-tree.
@@ -114,13 +111,15 @@ def _method(
     label: str, lens: Lens, drafts: Drafts, probe: CopyProbe | None, tree: TreeShape
 ) -> Method:
     name = label.removesuffix(SPS)
-    small = label.endswith(SPS) or name == "sps"
+    recipe = POLICIES[name]
+    small = label.endswith(SPS) or recipe.draft == "sps"
     draft = drafts.model if small else drafts.head
-    if draft is None and (small or name.startswith("eagle3")):
+    if draft is None and (small or recipe.draft in ("eagle3", "eagle3-tree")):
         kind = "draft model" if small else "EAGLE-3 head"
         raise SwitchSDError(f"{label} needs a {kind}: train one with `switchsd draft train`")
     neural = None if draft is None else neural_drafter(name, lens, draft=draft, tree=tree)
-    own = probe if name in SCORED else None  # a policy that only records scores need not pay
+    # a policy that only records scores need not pay for them
+    own = probe if "probe" in recipe.reads else None
     policy = build_policy(name, Options(neural=neural, probe=own))
     kind = "none" if neural is None else "sps" if small else "eagle3"
     if neural is not None and neural.tree is not None:

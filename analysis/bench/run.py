@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from ...data.benchmarks import load_benchmark
+from ...data.benchmarks import load_benchmark, sets_for
 from ...decoding.drafters.draft_card import CARD
 from ...decoding.drafts import Drafts
 from ...decoding.neural import TREE
@@ -43,7 +43,7 @@ from .race import Race, divergences, race_prompts, with_texts
 from .transformers import TRANSFORMERS, references
 
 COMMAND = "bench"
-SETS = ("humaneval", "math500", "cnndm")
+SETS = sets_for("race")
 SAMPLED = ("vanilla", "eagle3", "copyspec", "switchsd")
 """Policies of the temperature part."""
 

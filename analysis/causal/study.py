@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 
+from ...data.benchmarks import sets_for
 from ...data.chat import special_ids
 from ...errors import SwitchSDError
 from ...probing.activations.store import ids_digest
@@ -193,7 +194,7 @@ class ExplainConfig:
         seed: of training prompts, draws and intervals.
     """
 
-    benchmarks: tuple[str, ...] = ("humaneval", "math500", "cnndm", "mtbench")
+    benchmarks: tuple[str, ...] = sets_for("study")
     n_prompts: int = 64
     max_prompt_tokens: int = 200
     completion_tokens: int = 64

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
+from ...data.benchmarks import BENCHMARKS
 from ...runs import require
 from .style import BLUE, DOTTED, GREY, SERIES, VERMILLION, add_series, figure, whiskers
 
@@ -19,10 +20,7 @@ _SET_NAMES = {
     "copy_diversity": "CopyDiversity (test)",
     "natural_text": "WikiText",
     "constructed_copy": "ConstructedCopy",
-    "humaneval": "HumanEval",
-    "math500": "MATH-500",
-    "cnndm": "CNN/DM",
-    "mtbench": "MT-Bench",
+    **{name: row.words for name, row in BENCHMARKS.items()},
     "all": "all four benchmarks",
 }
 

@@ -7,25 +7,17 @@ from typing import Final
 
 import pandas as pd
 
+from ...decoding.policies import POLICIES
 from ...errors import SwitchSDError
 from ...runs import require
 
 METRIC_NAMES = {"auroc": "AUROC", "f1": "F1", "tau": "τ"}
 
-_POLICY_NAMES = {
-    "pld": "PLD",
-    "copyspec": "CopySpec",
-    "sps": "SPS",
-    "eagle3": "EAGLE-3",
-    "eagle3-tree": "EAGLE-3 tree",
-    "switchsd": "SwitchSD",
-    "cost-aware": "cost-aware SwitchSD",
-}
-
 
 def policy_name(policy: str) -> str:
-    """A policy as its authors write it."""
-    return _POLICY_NAMES.get(policy, policy)
+    """A policy as its authors write it; a name that is none, as "none" of a draft, as it stands."""
+    known = POLICIES.get(policy)
+    return known.words if known is not None and known.words else policy
 
 
 def stream_name(stream: str) -> str:

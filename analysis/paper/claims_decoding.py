@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from ...data.benchmarks import sets_for
 from ...intervals import Estimate
 from ..bench.measures import before_loops
 from ..bench.methods import SPS
@@ -15,7 +16,7 @@ from .claim_steps import ratio_of_sums, speed_over
 from .claims import BENCH, TRACE, Claim, Question
 
 _BASELINES = ("pld", "copyspec", "eagle3", "bandit-ucb")
-_SETS = ("humaneval", "math500", "cnndm")
+_SETS = sets_for("race")
 _SPEEDUPS = {"humaneval": 2.31, "math500": 2.03, "cnndm": 1.83}
 
 

@@ -9,20 +9,16 @@ from typing import Literal
 import numpy as np
 import torch
 
-from ...decoding.gates.bandits import Exp3Gate, UcbGate
+from ...decoding.gates.bandits import Bandit
 from ...decoding.gates.cost_aware import CostAwareFit
 from ...decoding.neural import GAMMA_EAGLE3, GAMMA_MOST, GAMMA_SPS
-from ...decoding.policies import Options, Policy, build_policy
+from ...decoding.policies import Options, Policy, build_policy, recipe_of
 from ...decoding.shipped import shipped_tree
 from ...errors import SwitchSDError
 from ...probing.copy_probe import CopyProbe
 from ..cost.profile import LatencyProfile
 from ..traces.trace import CounterfactualTrace
 from .paths import TracedDraft
-
-_WITHOUT = ("vanilla", "pld")
-_PROBED = ("switchsd", "cost-aware")
-_NEURAL = ("sps", "eagle3", "eagle3-tree")
 
 
 @dataclass(frozen=True)
@@ -86,13 +82,13 @@ class Setting:
             SwitchSDError: options no such policy can have, or a draft that was not traced.
         """
         neural = self.neural(trace)
-        probe = self._probe(trace) if self.policy in _PROBED else None
+        probe = self._probe(trace) if "probe" in recipe_of(self.policy).reads else None
         fit = CostAwareFit.load(Path(self.fit)) if self.fit else None
         options = Options(
             self.W, self.D, self.n, neural=neural, probe=probe, seed=self.seed, fit=fit
         )
         policy = build_policy(self.policy, options)
-        if self.reward == "throughput" and isinstance(policy.gate, (UcbGate, Exp3Gate)):
+        if self.reward == "throughput" and isinstance(policy.gate, Bandit):
             if profile is None:
                 raise SwitchSDError("a bandit rewarded by throughput needs a latency profile")
             seconds = profile.seconds(*(neural.key if neural is not None else (None,)))
@@ -104,20 +100,14 @@ class Setting:
 
         So settings that cannot differ are equal.
         """
-        bandit = self.policy.startswith("bandit")
-        reads = {
-            "W": bandit or self.policy == "switchsd",
-            "n": bandit or self.policy in ("switchsd", "copyspec"),
-            "D": self.policy not in (*_NEURAL, "vanilla", "cost-aware"),
-            "tau": self.policy == "switchsd",
-            "draft": self.policy not in (*_WITHOUT, "sps", "eagle3"),
-            "gamma": self.policy not in (*_WITHOUT, "eagle3-tree"),
-            "seed": self.policy == "bandit-exp3",
-            "reward": bandit,
-            "fit": self.policy == "cost-aware",
-        }
-        kept = {name: value for name, value in asdict(self).items() if reads.get(name)}
-        if self.policy == "eagle3-tree" and not _is_tree(self.draft):
+        recipe = recipe_of(self.policy)
+        reads = set(recipe.reads)
+        if recipe.draft in ("any", "eagle3-tree"):
+            reads.add("draft")
+        if recipe.draft not in ("none", "eagle3-tree"):
+            reads.add("gamma")
+        kept = {name: value for name, value in asdict(self).items() if name in reads}
+        if recipe.draft == "eagle3-tree" and not _is_tree(self.draft):
             kept["draft"] = None
         if _is_tree(kept.get("draft")):
             kept["gamma"] = None
@@ -129,21 +119,22 @@ class Setting:
         Raises:
             SwitchSDError: one that was not traced, or not the policy's kind.
         """
-        kind = self.draft
-        if kind is None and self.policy == "cost-aware":
+        kind, recipe = self.draft, recipe_of(self.policy)
+        fitted = "fit" in recipe.reads
+        if kind is None and fitted:
             kind = self._fitted(trace)
         if kind is None:
             named = {"sps": "sps", "eagle3": "eagle3", "eagle3-tree": _first_tree(trace)}
-            kind = named.get(self.policy, "eagle3" if "eagle3" in trace.drafts else "none")
-        if self.policy in _WITHOUT or (kind == "none" and self.policy not in _NEURAL):
+            kind = named.get(recipe.draft, "eagle3" if "eagle3" in trace.drafts else "none")
+        if recipe.draft == "none" or (kind == "none" and recipe.draft == "any"):
             return None
-        if self.policy in _NEURAL and self.policy != ("eagle3-tree" if _is_tree(kind) else kind):
+        if recipe.draft not in ("any", "eagle3-tree" if _is_tree(kind) else kind):
             raise SwitchSDError(f"{self.policy} does not draft with {kind}: leave the draft out")
         trace.accepted(kind)  # refuses one that was not traced
         gamma = self.gamma
         if gamma is None:
             gamma = GAMMA_SPS if kind == "sps" else GAMMA_EAGLE3
-            gamma = GAMMA_MOST if self.policy == "cost-aware" else gamma
+            gamma = GAMMA_MOST if fitted else gamma
         return TracedDraft(kind, gamma, digest=trace.digest(kind))
 
     def _fitted(self, trace: CounterfactualTrace) -> str | None:
@@ -160,7 +151,7 @@ class Setting:
                 f"the trace has no probe scores: {self.policy} cannot be replayed on it"
             )
         tau = trace.tau if self.tau is None else self.tau
-        if tau is None and self.policy == "switchsd":
+        if tau is None and "tau" in recipe_of(self.policy).reads:
             raise SwitchSDError("the trace does not say the probe's tau: give one")
         return TracedProbe.of(trace, tau)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from ...data.benchmarks import load_benchmark
+from ...data.benchmarks import BENCHMARKS, load_benchmark
 from ...data.context_index import SPAN
 from ...decoding.drafts import Drafts
 from ...decoding.engine import default_sampling
@@ -22,7 +22,7 @@ from .columns import CANDIDATES, GAMMA, TraceSettings
 from .record import TracedPrompt, trace_prompt
 from .trace import COMMAND, positions_file, tokenizer_digest
 
-SETS = ("humaneval", "math500", "cnndm", "mtbench", "mt_redundant")
+SETS = tuple(BENCHMARKS)
 
 
 def run_trace(

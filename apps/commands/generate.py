@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...decoding.drafts import find_drafter
+from ...decoding.policies import POLICIES
 from ...errors import SwitchSDError
 from ...probing.shipped import find_probe
 from .console import errors
@@ -29,8 +30,7 @@ def generate_command(
     policy: Annotated[
         str,
         typer.Option(
-            help="vanilla, pld, copyspec, suffix, sps, eagle3, eagle3-tree, bandit-ucb, "
-            "bandit-exp3, switchsd or cost-aware."
+            help=f"{', '.join(POLICIES)}, or one of your own (see `switchsd --policies`)."
         ),
     ] = "switchsd",
     target: Target,
@@ -78,7 +78,7 @@ def generate_command(
     """Decode one prompt losslessly under a policy."""
     from ...data.chat import chat_ids
     from ...decoding.engine import Decoding, default_sampling, stream
-    from ...decoding.policies import Options, build_policy
+    from ...decoding.policies import Options, build_policy, recipe_of
     from ...decoding.step.sampling import Sampling
     from ...runs import Run
 
@@ -99,7 +99,7 @@ def generate_command(
         n=n,
         tau=tau,
         seed=seed,
-        probe=find_probe(lens, probe, required=policy in ("switchsd", "cost-aware")),
+        probe=find_probe(lens, probe, required="probe" in recipe_of(policy).reads),
         neural=find_drafter(policy, lens, draft, gamma),
     )
     decoding = Decoding(

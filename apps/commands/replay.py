@@ -145,11 +145,13 @@ def _shares(
 
     from ...analysis.replay.oracle import oracle_shares
     from ...analysis.replay.settings import Setting
+    from ...decoding.policies import recipe_of
 
     tables = []
     for number, setting in enumerate(settings):
-        fixed = Setting() if setting.policy in ("vanilla", "pld") else setting
-        if setting.policy == "cost-aware":
+        recipe = recipe_of(setting.policy)
+        fixed = Setting() if recipe.draft == "none" else setting
+        if "fit" in recipe.reads:
             fixed = Setting(draft=setting.draft)  # W, D, n and γ are its own choice
         table = oracle_shares(trace, {setting.policy: setting}, profile, fixed=fixed)
         tables.append(table.assign(setting=number))

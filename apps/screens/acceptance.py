@@ -26,7 +26,7 @@ from ...errors import SwitchSDError
 from ...runs import Run
 from ..view.address import address_number, put_in_address, remembered_choice
 from ..view.downloads import show_figure, show_table, table_downloads
-from ..view.run_data import POLICIES, TRACED, content_key
+from ..view.run_data import TRACED, content_key, policies
 from ..view.trace_data import prompts_of
 
 _MOST_ROWS = 400_000  # positions that are read at once; a larger trace is shown in part
@@ -46,7 +46,7 @@ def _decoded(run: Run) -> None:
     data = load(run)
     policy = remembered_choice(
         "policy", data.policies(), shown=policy_name, key="choice:acceptance:policy",
-        known=POLICIES, help="Whose steps to count; plain steps draft nothing.",
+        known=policies(), help="Whose steps to count; plain steps draft nothing.",
     )  # fmt: skip
     _, steps = data.selection(policy)
     steps = steps.assign(set=set_of(steps["prompt_id"]))

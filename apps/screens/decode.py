@@ -29,7 +29,7 @@ from ..view.address import (
 )
 from ..view.downloads import figure_download, table_downloads
 from ..view.panel import panel
-from ..view.run_data import POLICIES, DecodeData, RunEntry
+from ..view.run_data import DecodeData, RunEntry, policies
 from ..view.threshold import GATED, at_tau, other_probe, probe_of
 from ..view.trace_data import HOW_TO_TRACE, positions_of, prompts_of, trace_of, warm
 
@@ -45,7 +45,7 @@ def decode_page(folder: Path, run: Run, data: DecodeData, entries: list[RunEntry
             data.policies(),
             shown=policy_name,
             help="What decides, step by step, whether to copy: see the table of policies below.",
-            known=POLICIES,
+            known=policies(),
         )
     with right:
         prompt_id = remembered_choice(

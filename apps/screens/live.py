@@ -22,7 +22,7 @@ from ..view.address import (
 from ..view.downloads import table_downloads
 from ..view.job import LONGEST_PROMPT, Job, Request, check_prompt, is_loaded
 from ..view.panel import panel
-from ..view.run_data import POLICIES
+from ..view.run_data import policies
 
 OWN = "my own prompt"
 EXAMPLE = (
@@ -65,11 +65,11 @@ def _form() -> Request:
     with policy_column:
         policy = remembered_choice(
             "policy",
-            POLICIES,
+            policies(),
             shown=policy_name,
             help="What decides, step by step, whether to copy or to draft.",
             key="live:policy",
-            known=POLICIES,
+            known=policies(),
         )
     with prompt_column:
         source = _source()

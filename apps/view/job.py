@@ -222,12 +222,12 @@ def _decoding(lens: Lens, request: Request) -> Decoding:
     from ...data.chat import chat_ids
     from ...decoding.drafts import find_drafter
     from ...decoding.engine import Decoding
-    from ...decoding.policies import Options, build_policy
+    from ...decoding.policies import Options, build_policy, recipe_of
     from ...probing.shipped import find_probe
 
     options = Options(
         tau=request.tau,
-        probe=find_probe(lens, None, required=request.policy in ("switchsd", "cost-aware")),
+        probe=find_probe(lens, None, required="probe" in recipe_of(request.policy).reads),
         neural=find_drafter(request.policy, lens, None),
     )
     ids = request.prompt if request.raw else chat_ids(lens.tokenizer, [request.prompt])

@@ -42,11 +42,11 @@ TRACED = ("trace",)
 """Commands whose runs hold counterfactual traces."""
 
 
-POLICIES = (
-    *("switchsd", "copyspec", "pld", "suffix", "eagle3", "eagle3-tree", "sps"),
-    *("bandit-ucb", "bandit-exp3", "cost-aware", "vanilla"),
-)
-"""Every policy that can decode, the lab's own first."""
+def policies() -> list[str]:
+    """Every policy that can decode, the lab's own first, then one's own."""
+    from ...decoding.policies import POLICIES
+
+    return sorted(POLICIES, key=lambda name: (name != "switchsd", not POLICIES[name].own))
 
 
 @dataclass(frozen=True)

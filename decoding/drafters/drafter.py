@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
-from ..step.sampling import Sampling
 from ..step.tree import DraftTree
 from ..step.tree_shape import TreeShape
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from ..step.sampling import Sampling
 
 
 class Drafter:

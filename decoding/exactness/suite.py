@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from ...data.benchmarks import sets_for
 from ...errors import SwitchSDError
 from ...probing.copy_probe import CopyProbe
 from ...probing.corpora.asked import benchmark_prompts
@@ -18,8 +19,9 @@ from ...progress import Progress, silent
 from ...runs import Run
 from ..drafters.draft_card import Kind
 from ..drafters.draft_model import DraftModel
+from ..drafts import Drafts
 from ..eagle3.drafter import Eagle3, TreeShape
-from ..eagle3.head import Eagle3Head, random_head
+from ..eagle3.head import random_head
 from ..neural import neural_drafter
 from ..policies import POLICIES, Options, Policy, build_policy
 from ..shipped import (
@@ -34,11 +36,15 @@ from .lossless import greedy_rows, greedy_table, noisy_copy
 from .random_fit import random_fit
 from .tiny import TinyParts
 
-BENCHMARKS = ("humaneval", "math500", "cnndm", "mt_redundant")
-COPYING = ("pld", "copyspec", "suffix", "switchsd", "bandit-ucb")
+BENCHMARKS = sets_for("exactness")
 KV_ERROR = 2 * 3 * 32 * 2.0**-23
 """Of the largest logit: what the order of additions may do through the tiny models' three layers of
 32, attention and MLP, in float32 (2.3e-5). A cache that is wrong errs by 1e-3 and more."""
+
+
+def copying() -> list[str]:
+    """Policies that are checked at every W × D; bandit-exp3 copies as bandit-ucb does."""
+    return [name for name, r in POLICIES.items() if "D" in r.reads and name != "bandit-exp3"]
 
 
 @dataclass(frozen=True)
@@ -97,23 +103,12 @@ def real_prompts(
     return dict(list(prompts.items())[:count])
 
 
-@dataclass(frozen=True)
-class Drafts:
-    """What drafts for a target here.
-
-    Attributes:
-        head: the shipped EAGLE-3 head; None: one with random weights stands in.
-        model: the shipped draft model, else the target with noise on its weights.
-        names: what they are, and for shipped ones a digest of the weights.
-    """
-
-    head: Eagle3Head | None
-    model: Lens
-    names: dict[Kind, str]
-
-
 def find_drafts(lens: Lens) -> Drafts:
-    """The drafts shipped for a target, with stand-ins for those that are not."""
+    """The drafts shipped for a target, with stand-ins for those that are not.
+
+    A head is missing where one with random weights stands in; `files` says what each is, and for
+    shipped ones a digest of the weights.
+    """
     names: dict[Kind, str] = {
         "eagle3": "random weights",
         "sps": "the target with noise on its weights",
@@ -125,7 +120,7 @@ def find_drafts(lens: Lens) -> Drafts:
     return Drafts(
         head=shipped_head(lens) if has_shipped_head(lens) else None,
         model=shipped_draft(lens) if has_shipped_draft(lens) else noisy_copy(lens),
-        names=names,
+        files={str(kind): what for kind, what in names.items()},
     )
 
 
@@ -137,11 +132,11 @@ def greedy_policies(
         return {name: _real(name, lens, probe, drafts) for name in POLICIES}
     return {
         f"{name} W={W} D={D}": _real(name, lens, probe, drafts, W=W, D=D)
-        for name in COPYING
+        for name in copying()
         for W in (1, 4)
         for D in (1, 10, 20)
         if (W, D) != (1, 10)
-        if W == 1 or name in ("switchsd", "bandit-ucb")  # the others have one candidate
+        if W == 1 or "W" in POLICIES[name].reads  # the others have one candidate
     }
 
 
@@ -179,7 +174,7 @@ def run_exactness(
         raise SwitchSDError(f"exactness is checked in float32, the model is in {lens.dtype}")
     drafts = find_drafts(lens)
     config = {
-        **asdict(sizes), "model": lens.fingerprint, "names": list(names), "drafts": drafts.names
+        **asdict(sizes), "model": lens.fingerprint, "names": list(names), "drafts": drafts.files
     }  # fmt: skip
     run = Run.start(path, command="exactness", config=config)
     run.describe(model={"name": lens.name, "fingerprint": lens.fingerprint}, dtype=lens.dtype)
@@ -194,7 +189,7 @@ def run_exactness(
         rows, grid = greedy.rows(lens, drafts, progress=report)
     table = pd.concat([rows, _defaults_in_grid(rows, list(few)), grid], ignore_index=True)
     run.write_table("greedy", table)
-    run.update_metrics(drafts=drafts.names, greedy=greedy_table(table).to_dict("records"))
+    run.update_metrics(drafts=drafts.files, greedy=greedy_table(table).to_dict("records"))
     run.update_metrics(sampling=tiny.sampling(progress))
     errors = tiny.kv_errors(progress)
     run.update_metrics(kv_walks=len(errors), kv_max_error=max(errors))
@@ -239,7 +234,7 @@ class _Greedy:
 
 def _defaults_in_grid(rows: pd.DataFrame, prompts: Sequence[str]) -> pd.DataFrame:
     """W = 1, D = 10 are the defaults: that corner of the grid has been decoded already."""
-    corner = rows[rows["prompt_id"].isin(prompts) & rows["policy"].isin(COPYING)]
+    corner = rows[rows["prompt_id"].isin(prompts) & rows["policy"].isin(copying())]
     return corner.assign(policy=corner["policy"] + " W=1 D=10")
 
 
@@ -254,15 +249,18 @@ def is_exact(metrics: Mapping[str, Any]) -> bool:
 
 def _real(name: str, lens: Lens, probe: CopyProbe, drafts: Drafts, **options: Any) -> Policy:
     neural: Any = None
-    if name == "sps":
+    recipe = POLICIES[name]
+    assert drafts.model is not None
+    if recipe.draft == "sps":
         neural = neural_drafter(name, lens, draft=drafts.model)
     elif drafts.head is not None:
         neural = neural_drafter(name, lens, draft=drafts.head)
     elif name == "switchsd":  # the others that copy decode one token beside it: less time
         neural = DraftModel(drafts.model, lens, gamma=3)
-    elif name.startswith("eagle3"):  # short drafts: a random head's are rejected anyway
+    elif recipe.draft in ("eagle3", "eagle3-tree"):
+        # short drafts: a random head's are rejected anyway
         head = random_head(lens, draft_vocab_size=min(4096, lens.d_vocab))
-        tree = TreeShape(6, 1, 3) if name == "eagle3-tree" else None
+        tree = TreeShape(6, 1, 3) if recipe.draft == "eagle3-tree" else None
         neural = Eagle3(head, lens, gamma=2, tree=tree)
-    fit = random_fit(probe, neural, W=4, n=1) if name == "cost-aware" else None
+    fit = random_fit(probe, neural, W=4, n=1) if "fit" in recipe.reads else None
     return build_policy(name, Options(probe=probe, neural=neural, fit=fit, **options))

@@ -25,7 +25,7 @@ from ...runs import read_json, write_json
 from ..drafters.draft_model import DraftModel
 from ..eagle3.drafter import Eagle3, TreeShape
 from ..eagle3.head import random_head
-from ..policies import POLICIES, Options, Policy, build_policy
+from ..policies import POLICIES, Options, Policy, build_policy, load_policies
 from ..step.sampling import Sampling
 from .lossless import (
     Distance,
@@ -39,7 +39,8 @@ from .lossless import (
 )
 from .random_fit import random_fit
 
-_NEURAL_SIDE = ("sps", "switchsd", "bandit-ucb", "bandit-exp3", "cost-aware")
+_ALONE = ("copyspec", "suffix")
+"""Take any draft, and are sampled with one token where they do not copy."""
 _TINY_PROMPT = (1, 2, 3, 1, 2, 4, 1, 2, 0, 1)
 _SETTINGS = {
     "verification": Sampling(temperature=1.0),
@@ -167,6 +168,7 @@ def _run(parts: TinyParts, then: Callable[[], object] | None, threads: int) -> N
     """The other process; the first one ends it when it is interrupted itself."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
+    load_policies()
     parts.sampling()
     parts.kv_errors()
     if then is not None:
@@ -193,20 +195,21 @@ def tiny_policy(name: str, lens: Lens, draft: Lens, sampling: Sampling, *, table
     `table` takes drafts with fixed q ≠ p in place of models (for verification alone).
     """
     neural: Any = None
-    if name in _NEURAL_SIDE or name.startswith("eagle3"):
+    recipe = POLICIES[name]
+    if recipe.draft != "none" and name not in _ALONE:
         if table:
             logits = torch.linspace(-2, 2, lens.d_vocab)
             neural = TableDrafter(torch.stack([logits.softmax(0), (-logits).softmax(0)]))
-        elif name.startswith("eagle3"):
-            tree = TreeShape(6, 1, 2) if name == "eagle3-tree" else None
+        elif recipe.draft in ("eagle3", "eagle3-tree"):
+            tree = TreeShape(6, 1, 2) if recipe.draft == "eagle3-tree" else None
             neural = Eagle3(random_head(lens, std=0.5), lens, gamma=2, tree=tree, sampling=sampling)
         else:
             neural = DraftModel(draft, lens, gamma=2, sampling=Sampling(temperature=0.7))
     probe = fit = None
-    if name in ("switchsd", "cost-aware"):
+    if "probe" in recipe.reads:
         weight = torch.ones(lens.d_model)
         probe = CopyProbe("blocks.0.hook_resid_mid", 2, 0.5, weight, 0.0, "tiny", lens.fingerprint)
-    if name == "cost-aware" and probe is not None:
+    if "fit" in recipe.reads and probe is not None:
         fit = random_fit(probe, neural, W=4, n=1)
     options = Options(W=4, D=3, n=1, probe=probe, neural=neural, fit=fit)
     return build_policy(name, options)

@@ -21,7 +21,7 @@ ARMS: tuple[DraftPath, ...] = ("copy", "neural")
 Reward = Literal["emitted", "throughput"]
 
 
-class _Bandit(Gate):
+class Bandit(Gate):
     """What both gates share: plays, rewards, and steps without a choice.
 
     Args:
@@ -99,7 +99,7 @@ class _Bandit(Gate):
         raise NotImplementedError
 
 
-class UcbGate(_Bandit):
+class UcbGate(Bandit):
     """Plays each arm once, then the one with the highest upper confidence bound on its mean.
 
     The bound is mean + (L/2)·sqrt((1 + n)/n² · (1 + 2·log(K·t²·sqrt(1 + n)/δ))) with n plays of the
@@ -148,7 +148,7 @@ class UcbGate(_Bandit):
         self._total[arm] += gained
 
 
-class Exp3Gate(_Bandit):
+class Exp3Gate(Bandit):
     """Draws an arm with p ∝ exp(−η·ΣẐ), η = sqrt(log K/(t·K)), which needs no fixed means.
 
     Ẑ is the loss 1 − reward/L of the arm played, divided by the probability it was played with, and

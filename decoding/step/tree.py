@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 ANCHOR = -1
 """Parent of the nodes that follow the anchor directly."""

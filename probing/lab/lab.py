@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from ...data.benchmarks import sets_for
 from ...data.chat import special_ids
 from ...errors import SwitchSDError
 from ...progress import Progress
@@ -46,7 +47,7 @@ from .studies import candidate_sites, layer_stream_study
 
 STREAMS = ("hook_resid_mid", "hook_resid_post", "hook_attn_out", "hook_mlp_out")
 
-BENCHMARKS = ("humaneval", "math500", "cnndm", "mtbench")
+BENCHMARKS = sets_for("study")
 
 WIKITEXT = "wikitext_test_raw.txt"
 

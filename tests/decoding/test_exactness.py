@@ -17,10 +17,10 @@ from switchsd.decoding.exactness import lossless as exactness
 from switchsd.decoding.exactness import tiny as exactness_tiny
 from switchsd.decoding.exactness.lossless import Enumerated, distance, greedy_rows, kv_walk_errors
 from switchsd.decoding.exactness.suite import (
-    COPYING,
     FULL,
     KV_ERROR,
     SLICE,
+    copying,
     find_drafts,
     greedy_policies,
     is_exact,
@@ -48,7 +48,7 @@ def assert_exact(run_folder: Path, lens: Lens, sizes, shared_data: Path) -> None
     ).metrics()
     greedy = {row["policy"]: row for row in metrics["greedy"]}
     assert set(POLICIES) <= set(greedy)
-    for name in COPYING:  # the whole grid, the defaults' corner too
+    for name in copying():  # the whole grid, the defaults' corner too
         wide = (1, 4) if name in ("switchsd", "bandit-ucb") else (1,)
         assert {f"{name} W={W} D={D}" for W in wide for D in (1, 10, 20)} <= set(greedy)
     for row in greedy.values():
