@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import SwitchSDError
 
 if TYPE_CHECKING:
+    from ..probing.copy_probe import CopyProbe
     from ..probing.lens import Lens
     from .drafters.drafter import Drafter
     from .eagle3.head import Eagle3Head
@@ -127,3 +128,27 @@ def find_drafter(
             named = load_quietly(draft, str(lens.device), lens.dtype)
             named.digest = draft_digest(Path(draft))
     return neural_drafter(policy, lens, draft=named, gamma=gamma)
+
+
+def own_drafters(lens: Lens, drafts: Drafts, probe: CopyProbe | None) -> dict[str, Drafter]:
+    """What policies of one's own draft with, by kind; those that lack a draft or probe left out.
+
+    So are kinds that every trace holds, and drafters that name none: they cannot be replayed.
+    """
+    from .neural import neural_drafter
+    from .policies import POLICIES, Options, build_policy
+    from .step.tree_shape import TreeShape
+
+    found: dict[str, Drafter] = {}
+    for name, recipe in POLICIES.items():
+        draft = drafts.model if recipe.draft == "sps" else drafts.head
+        needed = recipe.draft not in ("none", "any")
+        if not recipe.own or (needed and draft is None) or ("probe" in recipe.reads and not probe):
+            continue
+        neural = None if draft is None else neural_drafter(name, lens, draft=draft)
+        made = build_policy(name, Options(neural=neural, probe=probe)).neural
+        kind = None if made is None else made.kind
+        if made is None or kind in (None, "eagle3", "sps") or TreeShape.parse(kind) is not None:
+            continue
+        found.setdefault(str(kind), made)
+    return found

@@ -124,4 +124,4 @@ def _method(
     kind = "none" if neural is None else "sps" if small else "eagle3"
     if neural is not None and neural.tree is not None:
         kind = "eagle3-tree"
-    return Method(label, policy, kind, None if neural is None else neural.depth)
+    return Method(label, policy, kind, None if policy.neural is None else policy.neural.depth)

@@ -29,6 +29,7 @@ class TracedDraft(Drafter):
         kind: eagle3, sps or the column of a tree (tree_20_4_4).
         gamma: lookahead of a chain; a tree has its own depth.
         digest: of its weight files; None if the trace does not say.
+        own: it stands for a drafter of one's own, `gamma` deep, and is replayed as it was traced.
 
     Raises:
         SwitchSDError: a kind no trace has, or γ beyond what traces hold.
@@ -36,15 +37,49 @@ class TracedDraft(Drafter):
 
     kind: str
 
-    def __init__(self, kind: str = "eagle3", gamma: int = 5, *, digest: str | None = None) -> None:
+    def __init__(
+        self, kind: str = "eagle3", gamma: int = 5, *, digest: str | None = None, own: bool = False
+    ) -> None:
         self.kind, self.tree, self.digest = kind, TreeShape.parse(kind), digest
+        self.own, self.depth = own, gamma if self.tree is None else self.tree.deepest
+        if own:
+            return
         if self.tree is None and kind not in ("eagle3", "sps"):
             raise SwitchSDError(
                 f"no draft {kind!r}: choose eagle3, sps or a tree as in tree_20_4_4"
             )
         if self.tree is None and not 1 <= gamma <= GAMMA:
             raise SwitchSDError(f"gamma = {gamma}: traces hold chains of 1 to {GAMMA} tokens")
-        self.depth = gamma if self.tree is None else self.tree.deepest
+
+    @classmethod
+    def of(cls, drafter: Drafter, trace: CounterfactualTrace) -> TracedDraft:
+        """What a trace holds in a drafter's place.
+
+        Raises:
+            SwitchSDError: a drafter without a kind, or one that was traced with other settings.
+        """
+        if isinstance(drafter, TracedDraft):
+            return drafter
+        kind = drafter.kind
+        if kind is None:
+            raise SwitchSDError(
+                "this policy's drafter has no `kind`, so no trace can hold its drafts: it cannot "
+                "be replayed"
+            )
+        trace.accepted(kind)  # refuses one that was not traced
+        digest, traced = drafter.digest, trace.digest(kind)
+        depth = trace.own[kind]["depth"] if kind in trace.own else drafter.depth
+        if depth != drafter.depth or (None not in (digest, traced) and digest != traced):
+            raise SwitchSDError(
+                f"the trace's {kind} drafts {depth} deep from the weights {traced}, this one "
+                f"{drafter.depth} from {digest}: trace again, and give other settings another kind"
+            )
+        return cls(kind, depth, digest=traced, own=kind in trace.own)
+
+    @property
+    def whole(self) -> bool:
+        """Whether it cannot be cut short: shorter, it would be another."""
+        return self.own or self.tree is not None
 
     @property
     def key(self) -> tuple[str, int]:
@@ -155,6 +190,9 @@ def neural_drafts(trace: CounterfactualTrace, draft: TracedDraft) -> Drafted:
 
 
 def _neural(trace: CounterfactualTrace, draft: TracedDraft) -> Drafted:
+    if draft.own:
+        names = (f"{draft.kind}_proposed", draft.kind, f"{draft.kind}_depth")
+        return Drafted(*(trace.positions[name].to_numpy(np.int64) for name in names))
     accepted, room = trace.accepted(draft.kind), trace.room(draft.kind)
     depth = np.minimum(draft.depth, room)
     if draft.tree is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -60,11 +60,9 @@ class Plan:
         candidates, copy, neural = None, nothing(trace), nothing(trace)
         if policy.copier is not None:
             candidates, copy = copy_drafts(trace, policy.copier)
-        draft = policy.neural
-        if draft is not None and not isinstance(draft, TracedDraft):
-            raise SwitchSDError("replay needs a TracedDraft as the policy's neural path")
-        if draft is not None:
-            neural = neural_drafts(trace, draft)
+        if policy.neural is not None:
+            draft = TracedDraft.of(policy.neural, trace)
+            policy, neural = replace(policy, neural=draft), neural_drafts(trace, draft)
         if policy.gate.chooses_depth:
             copy, neural = _cut(trace, policy, candidates, copy, neural)
         if profile is None and policy.gate.needs_clock:
@@ -106,10 +104,10 @@ def _cut(
         raise SwitchSDError("a gate that chooses depths by what it remembers cannot be replayed")
     if policy.copier is not None:
         copy = cut_copies(trace, policy.copier, of_copies)
-    if policy.neural is not None and policy.neural.tree is not None:
+    if isinstance(policy.neural, TracedDraft) and policy.neural.whole:
         if ((depth > 0) & (depth < policy.neural.depth)).any():
             raise SwitchSDError(
-                f"{policy.neural.kind} was traced as it is, and a tree cut short is another: "
+                f"{policy.neural.kind} was traced as it is, and a draft cut short is another: "
                 "replay this gate with a chain"
             )
         return copy, whole_or_nothing(neural, depth > 0)

@@ -144,7 +144,7 @@ def replay(
 
     Args:
         trace: a greedy counterfactual trace.
-        policy: a setting, or a `Policy` of any gate and copier with a `TracedDraft`.
+        policy: a setting, or a `Policy` of any gate, any copier and a drafter of a traced kind.
         profile: what steps cost; without one there are no times.
 
     Raises:

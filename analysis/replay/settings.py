@@ -88,6 +88,9 @@ class Setting:
             self.W, self.D, self.n, neural=neural, probe=probe, seed=self.seed, fit=fit
         )
         policy = build_policy(self.policy, options)
+        if policy.neural is not None:
+            neural = TracedDraft.of(policy.neural, trace)
+            policy = replace(policy, neural=neural)
         if self.reward == "throughput" and isinstance(policy.gate, Bandit):
             if profile is None:
                 raise SwitchSDError("a bandit rewarded by throughput needs a latency profile")

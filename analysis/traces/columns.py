@@ -121,7 +121,8 @@ def positions_table(
     for n in ns:
         columns |= copy_columns(text, n, stops)
     for name, values in drafted.items():
-        columns[name] = values.astype(np.int32 if name.endswith("_room") else np.int8)
+        wide = name.endswith("_room") or values.dtype == np.int32
+        columns[name] = values.astype(np.int32 if wide else np.int8)
     table = pd.DataFrame(columns)
     table.insert(0, "prompt_id", prompt_id)
     return table

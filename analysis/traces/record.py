@@ -8,8 +8,9 @@ target does the work of a plain greedy generation and no more.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -25,6 +26,7 @@ from ...decoding.gates.gate import NeuralGate
 from ...decoding.policies import Policy
 from ...decoding.step.sampling import Sampling
 from ...decoding.step.tree import DraftTree
+from ...decoding.step.verify import verify_greedy
 from ...probing.copy_probe import CopyProbe
 from ...probing.lens import Lens
 from .columns import Text, TraceSettings, positions_table
@@ -55,6 +57,7 @@ def trace_prompt(
     drafts: Drafts,
     probe: CopyProbe | None,
     settings: TraceSettings,
+    own: Mapping[str, Drafter] | None = None,
 ) -> TracedPrompt:
     """Decode greedily and judge every path at every position.
 
@@ -65,6 +68,7 @@ def trace_prompt(
         drafts: the head and the draft model; the columns of a missing one are left out.
         probe: without one the scores are NaN.
         settings: what is traced.
+        own: further drafters by kind, each asked at every position.
 
     Raises:
         SwitchSDError: an empty prompt, one beyond the context, a probe of another model.
@@ -72,7 +76,9 @@ def trace_prompt(
     begin = time.perf_counter()
     sampling = default_sampling(lens)
     fused = () if drafts.head is None else fused_sites(lens.n_layers, drafts.head.config.aux_layers)
-    streams, gaps = _Streams(fused), _Gaps()
+    streams, gaps = _Streams(fused, own or {}), _Gaps()
+    for drafter in streams.own.values():
+        drafter.follow(sampling)  # of the target itself; the watched one only looks the same
     watcher = Policy("vanilla", NeuralGate(), None, streams, probe)
     done = generate(
         lens, prompt, watcher, max_new_tokens=settings.max_new_tokens,
@@ -90,39 +96,85 @@ def trace_prompt(
         )
     if drafts.model is not None:
         drafted |= sps_columns(drafts.model, lens, text, sampling)
+    drafted |= streams.columns(text)
     table = positions_table(
         prompt_id, text, scores=done.trace.scores, gaps=gaps.found(), ns=settings.ns,
         stops=frozenset(lens.eos_ids), drafted=drafted,
     )  # fmt: skip
-    return TracedPrompt(text, table, generated - begin, time.perf_counter() - begin)
+    return TracedPrompt(text, table, generated - begin - streams.own_s, time.perf_counter() - begin)
 
 
 class _Streams(Drafter):
-    """Drafts nothing and keeps the streams of every processed token."""
+    """Drafts nothing, keeps the streams of every processed token, and asks others what they would.
 
-    def __init__(self, fused: tuple[str, ...]) -> None:
-        self.sites = tuple(dict.fromkeys(fused))
+    Args:
+        fused: sites whose streams are kept.
+        own: further drafters by kind.
+
+    Attributes:
+        own_s: seconds that these took.
+    """
+
+    def __init__(self, fused: tuple[str, ...], own: Mapping[str, Drafter]) -> None:
+        self.own, self.own_s = own, 0.0
+        sites = (*fused, *(site for drafter in own.values() for site in drafter.sites))
+        self.sites = tuple(dict.fromkeys(sites))
         self._fused = fused
         self._kept: list[Tensor] = []
+        self._trees: dict[int, dict[str, DraftTree]] = {}
 
     def reset(self) -> None:
         """Forget the last prompt."""
-        self._kept = []
+        self._kept, self._trees = [], {}
+        for drafter in self.own.values():
+            drafter.reset()
 
     def absorb(self, streams: dict[str, Tensor]) -> None:
         """Keep the streams, in the order in which they are fused."""
         if self._fused:
             self._kept.append(torch.cat([streams[site] for site in self._fused], dim=-1))
+        begin = time.perf_counter()
+        for drafter in self.own.values():
+            drafter.absorb({site: streams[site] for site in drafter.sites})
+        self.own_s += time.perf_counter() - begin
 
     def propose(
         self, committed: list[int], limit: int, generator: torch.Generator | None
     ) -> DraftTree:
         """Nothing."""
+        begin = time.perf_counter()
+        self._trees[len(committed)] = {
+            kind: drafter.propose(committed, limit, None) for kind, drafter in self.own.items()
+        }
+        self.own_s += time.perf_counter() - begin
         return DraftTree()
+
+    def columns(self, text: Text) -> dict[str, Int[np.ndarray, pos]]:
+        """What the others drafted at every position, and what the text has of it.
+
+        Returns:
+            Of each kind: accepted, named by the kind; …_proposed (nodes) and …_depth.
+        """
+        found: dict[str, Int[np.ndarray, pos]] = {}
+        for kind in self.own:
+            rows = []
+            for place in text.positions.tolist():
+                tree = self._trees.get(place, {}).get(kind, DraftTree())
+                kept = verify_greedy(tree, partial(_next, (*text.ids[place:], -1))).nodes
+                rows.append((len(kept), len(tree), int(tree.depths.max())))
+            values = np.array(rows, dtype=np.int32).T
+            names = (kind, f"{kind}_proposed", f"{kind}_depth")
+            found |= dict(zip(names, values, strict=True))
+        return found
 
     def joined(self) -> Float[Tensor, "processed three_d"]:
         """The streams of all tokens but the last, which is not processed."""
         return torch.cat(self._kept)
+
+
+def _next(truth: Sequence[int], slot: int, path: Sequence[int]) -> int:
+    """The text's own token behind so many of its."""
+    return truth[len(path)]
 
 
 class _Gaps:

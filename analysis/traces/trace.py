@@ -211,6 +211,8 @@ class CounterfactualTrace:
 
     def digest(self, kind: str) -> str | None:
         """Of the weights of a draft; a tree is the EAGLE-3 head's."""
+        if kind in self.own:
+            return self.own[kind].get("digest")
         return self.digests.get("eagle3" if kind.startswith("tree_") else kind)
 
     @property
@@ -219,8 +221,15 @@ class CounterfactualTrace:
         return tuple(
             name
             for name in map(str, self.positions)
-            if name in ("eagle3", "sps") or (name.startswith("tree_") and name.count("_") == 3)
+            if name in ("eagle3", "sps")
+            or (name.startswith("tree_") and name.count("_") == 3)
+            or f"{name}_proposed" in self.positions
         )
+
+    @property
+    def own(self) -> Mapping[str, Mapping[str, Any]]:
+        """Depth and digest of the drafters of one's own that were traced, by kind."""
+        return self.settings.get("own") or {}
 
     def accepted(self, kind: str) -> Int[np.ndarray, " row"]:
         """Accepted length of a draft of that kind, as long as it was traced.

@@ -10,7 +10,7 @@ import pandas as pd
 
 from ...data.benchmarks import BENCHMARKS, load_benchmark
 from ...data.context_index import SPAN
-from ...decoding.drafts import Drafts
+from ...decoding.drafts import Drafts, own_drafters
 from ...decoding.engine import default_sampling
 from ...errors import SwitchSDError
 from ...probing.copy_probe import CopyProbe
@@ -39,6 +39,8 @@ def run_trace(
 ) -> Run:
     """Trace the prompts of benchmarks; an unfinished run of the same settings goes on.
 
+    What registered policies of one's own draft with is traced too (`drafts.own_drafters`).
+
     `metrics.json` gets prompts, positions, generation_s, trace_s and their ratio
     trace_cost_over_generation: time of all against that of the generations within, prefill
     included.
@@ -64,7 +66,10 @@ def run_trace(
         probe.check(lens)
     for name in sets:  # named before anything is computed
         load_benchmark(name, limit=limit, data_dir=data_dir)
+    own = own_drafters(lens, drafts, probe)
     config = {**_described(lens, drafts, probe, settings), "sets": list(sets), "limit": limit}
+    if own:
+        config["own"] = {k: {"digest": d.digest, "depth": d.depth} for k, d in own.items()}
     run = Run.start(path, command=COMMAND, config=config)
     run.describe(
         model={"name": lens.name, "fingerprint": lens.fingerprint},
@@ -76,7 +81,7 @@ def run_trace(
     for number, prompt_id, name, ids in one_by_one(prompts, progress):
         file = path / "texts" / f"{number:04d}.parquet"
         if not (file.is_file() and positions_file(path, number).is_file()):
-            traced = trace_prompt(lens, prompt_id, ids, drafts, probe, settings)
+            traced = trace_prompt(lens, prompt_id, ids, drafts, probe, settings, own)
             write_parquet(positions_file(path, number), traced.positions)
             write_parquet(file, _text_row(prompt_id, name, traced))
         texts.append(read_parquet(file))

@@ -25,28 +25,36 @@ class DraftTree:
         tokens: token of each node.
         parents: index of each node's parent, `ANCHOR` for the first ones.
         sources: context position each token was copied from (copy drafts only).
-        q: [node, d_vocab], the distribution each node was drawn from; None where the draft is
-            deterministic (one-hot).
+        q: of each node the distribution it was drawn from, [d_vocab], or None where it is
+            deterministic (one-hot); None for a tree that is all so.
 
     Raises:
-        ValueError: a parent does not come before its child, or two one-hot siblings share a token.
+        ValueError: a parent does not come before its child, two one-hot siblings share a token, or
+            q is not of every node.
     """
 
     tokens: tuple[int, ...] = ()
     parents: tuple[int, ...] = ()
     sources: tuple[int, ...] | None = None
-    q: Float[Tensor, "node d_vocab"] | None = None
+    q: Float[Tensor, "node d_vocab"] | Sequence[Float[Tensor, d_vocab] | None] | None = None
 
     def __post_init__(self) -> None:
         if len(self.tokens) != len(self.parents):
             raise ValueError("one parent a token")
         if any(not ANCHOR <= parent < node for node, parent in enumerate(self.parents)):
             raise ValueError("a parent comes before its children")
-        if self.q is None and len(set(zip(self.parents, self.tokens, strict=True))) < len(self):
+        if self.q is not None and len(self.q) != len(self):
+            raise ValueError("q says of every node what it was drawn from, or None")
+        sure = [node for node in range(len(self)) if self.distribution(node) is None]
+        if len({(self.parents[node], self.tokens[node]) for node in sure}) < len(sure):
             raise ValueError("two deterministic siblings with one token: merge them")
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    def distribution(self, node: int) -> Float[Tensor, d_vocab] | None:
+        """What a node was drawn from; None: it is deterministic."""
+        return None if self.q is None else self.q[node]
 
     @cached_property
     def children(self) -> list[list[int]]:
@@ -78,6 +86,30 @@ class DraftTree:
     ) -> DraftTree:
         """Tokens one after the other."""
         return cls(tuple(tokens), tuple(range(-1, len(tokens) - 1)), q=q)
+
+    def then(self, tokens: Sequence[int], source: int | None = None) -> DraftTree:
+        """The same, and behind its last node these tokens one after the other, deterministic.
+
+        Args:
+            tokens: as they may follow what the last node ends.
+            source: context position the first is copied from; None: they are no copy.
+
+        Example:
+            >>> DraftTree.chain([4, 7]).then([8, 9], source=30).sources
+            (-1, -1, 30, 31)
+        """
+        count, size = len(tokens), len(self)
+        sources = self.sources
+        if source is not None:
+            sources = (*(sources or [-1] * size), *range(source, source + count))
+        elif sources is not None:
+            sources = (*sources, *[-1] * count)
+        return DraftTree(
+            (*self.tokens, *tokens),
+            (*self.parents, *range(size - 1, size - 1 + count)),
+            sources,
+            None if self.q is None else (*self.q, *[None] * count),
+        )
 
     @classmethod
     def merge(

@@ -12,8 +12,9 @@ Greedy: the path the target's argmax takes. Sampled, deterministic draft: one dr
 node; descend where the draw is a child, otherwise emit it and stop. Sampled, draft with a
 distribution q of its own: accept a child with min(1, p/q), else go on with the residual
 max(p − q, 0), renormalised (Leviathan et al. 2023; several children one after the other as in
-SpecInfer, Miao et al. 2024). Each emits exactly the target's distribution; verifying candidates
-independently and keeping the longest does not.
+SpecInfer, Miao et al. 2024). A tree may hold both: at each node the drawn children come first, then
+the one draw, from what is left of p, finds a deterministic child or stops. Each emits exactly the
+target's distribution; verifying candidates independently and keeping the longest does not.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def verify_sampled(
     """Draw a path from the target's distribution.
 
     Args:
-        tree: the draft; with `tree.q`, siblings are independent draws from their q.
+        tree: the draft; siblings with a q are independent draws from it.
         target: (slot, tokens accepted so far) → the target's processed probabilities after it.
         generator: source of randomness (on the CPU).
     """
@@ -86,11 +87,7 @@ def verify_sampled(
     node = ANCHOR
     while True:
         p = target(node + 1, tokens)
-        if tree.q is None:
-            token = draw(p, generator)
-            child = _child(tree, node, token)
-        else:
-            token, child = _accept_or_residual(tree, node, p, generator)
+        token, child = _descend(tree, node, p, generator)
         if child is None:
             return Accepted(tuple(path), tuple(tokens), token)
         path.append(child)
@@ -103,20 +100,30 @@ def draw(p: Float[Tensor, d_vocab], generator: torch.Generator) -> int:
     return int(torch.multinomial(p.to("cpu", torch.float64), 1, generator=generator))
 
 
-def _accept_or_residual(
+def _descend(
     tree: DraftTree, node: int, p: Tensor, generator: torch.Generator
 ) -> tuple[int, int | None]:
-    assert tree.q is not None
+    """The next token, and the child it is, if it is one."""
     p = p.to("cpu", torch.float64)
+    sure: dict[int, int] = {}
     for child in tree.children[node + 1]:
-        token = tree.tokens[child]
-        q = tree.q[child].to("cpu", torch.float64)
-        if torch.rand((), generator=generator, dtype=torch.float64) * q[token] < p[token]:
+        token, drawn = tree.tokens[child], tree.distribution(child)
+        if drawn is None:
+            sure[token] = child
+            continue
+        q = drawn.to("cpu", torch.float64)
+        if _accepts(p[token], q[token], generator):
             return token, child
         residual = (p - q).clamp_min(0)
         # all zero only where p equals q up to rounding; then p itself is the residual's limit
         p = residual / residual.sum() if residual.sum() > 0 else p
-    return draw(p, generator), None
+    token = draw(p, generator)
+    return token, sure.get(token)
+
+
+def _accepts(p: Tensor, q: Tensor, generator: torch.Generator) -> bool:
+    """True with probability min(1, p/q)."""
+    return bool(torch.rand((), generator=generator, dtype=torch.float64) * q < p)
 
 
 def _child(tree: DraftTree, node: int, token: int) -> int | None:

@@ -349,7 +349,7 @@ def test_what_cannot_be_fitted_is_named() -> None:
 def test_a_tree_cut_short_is_refused() -> None:
     trace = made_up()
     policy = replace(played(some_fit(trace), trace), neural=TracedDraft("tree_8_3_2"))
-    with pytest.raises(SwitchSDError, match="a tree cut short is another"):
+    with pytest.raises(SwitchSDError, match="a draft cut short is another"):
         replay(trace, policy)
     with pytest.raises(SwitchSDError, match="cannot be replayed"):
         replay(trace, replace(policy, gate=Fixed("copy", 2)))

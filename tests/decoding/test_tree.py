@@ -6,6 +6,7 @@ import random
 
 import numpy as np
 import pytest
+import torch
 from switchsd.decoding.step.tree import ANCHOR, DraftTree
 
 
@@ -61,3 +62,18 @@ def test_refuses_what_is_no_tree() -> None:
         DraftTree((1, 1), (-1, -1))
     with pytest.raises(ValueError, match="one parent"):
         DraftTree((1,), ())
+    with pytest.raises(ValueError, match="every node"):
+        DraftTree.chain([1, 2], q=(torch.ones(4),))
+    with pytest.raises(ValueError, match="merge"):  # deterministic ones, beside a drawn one
+        DraftTree((1, 1, 1), (-1, -1, -1), q=(torch.ones(4), None, None))
+
+
+def test_tokens_go_on_behind_a_chain() -> None:
+    q = torch.full((2, 4), 0.25)
+    tree = DraftTree.chain([1, 2], q=q).then([3, 0], source=7)
+    assert (tree.tokens, tree.parents) == ((1, 2, 3, 0), (-1, 0, 1, 2))
+    assert tree.sources == (-1, -1, 7, 8)
+    assert [tree.distribution(node) is None for node in range(4)] == [False, False, True, True]
+    assert DraftTree().then([5]) == DraftTree.chain([5])
+    copied = DraftTree.merge([[1]], [4]).then([2])
+    assert (copied.sources, copied.q) == ((4, -1), None)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from switchsd.decoding.step import verify
 from switchsd.decoding.step.tree import DraftTree
 from switchsd.decoding.step.verify import Accepted, draw, verify_greedy, verify_sampled
 from torch import Tensor
@@ -87,7 +88,16 @@ def likeliest(table, generator) -> DraftTree:
     return DraftTree.chain([a, int(table[(a,)].argmax())])
 
 
-@pytest.mark.parametrize("make", [chain_with_q, siblings_with_q, adversarial, likeliest])
+def drawn_then_sure(table, generator) -> DraftTree:
+    """A drawn token, and behind it a deterministic one that depends on it."""
+    q0 = torch.softmax(torch.tensor([1.0, 0.0, -1.0, 2.0]), 0)
+    a = draw(q0, generator)
+    return DraftTree.chain([a], q=q0[None]).then([(a + 1) % V, 0])
+
+
+@pytest.mark.parametrize(
+    "make", [chain_with_q, siblings_with_q, adversarial, likeliest, drawn_then_sure]
+)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_sampled_pairs_have_the_targets_distribution(make, seed: int) -> None:
     n, table = 12_000, target_table(seed)
@@ -99,6 +109,81 @@ def test_sampled_pairs_have_the_targets_distribution(make, seed: int) -> None:
         got[first_two(accepted, table, generator)] += 1
     spread = [total_variation(direct(table, generator, n), table, n) for _ in range(5)]
     assert total_variation(got, table, n) <= 1.6 * max(spread)
+
+
+Q0 = torch.softmax(torch.tensor([0.5, 0.0, -1.0, 1.0], dtype=torch.float64), 0)
+Q1 = torch.softmax(torch.tensor([0.0, 2.0, 0.0, -2.0], dtype=torch.float64), 0)
+
+
+def mixed_chain(choose) -> DraftTree:
+    """Drawn, drawn, then deterministic ones that depend on what was drawn."""
+    a, b = choose(Q0.tolist()), choose(Q1.tolist())
+    return DraftTree.chain([a, b], q=torch.stack([Q0, Q1])).then([(a + b) % V])
+
+
+def mixed_siblings(choose) -> DraftTree:
+    """Under one node a deterministic child between drawn ones, which depends on the first."""
+    a, b, c = choose(Q0.tolist()), choose(Q0.tolist()), choose(Q1.tolist())
+    sure = (a + 1) % V
+    return DraftTree((a, sure, b, 2, c), (-1, -1, -1, 0, 1), q=(Q0, None, Q0, None, Q1))
+
+
+def sure_then_drawn(choose) -> DraftTree:
+    """Deterministic first; the draft goes on by itself, and the context behind that."""
+    a = choose(Q1.tolist())
+    return DraftTree((3, a, (a + 2) % V), (-1, 0, 1), q=(None, Q1, None))
+
+
+def every_way(run):
+    """(probability, result) over all sequences of random choices that a run can make."""
+    waiting: list[tuple[int, ...]] = [()]
+    while waiting:
+        prefix, taken, weight = waiting.pop(), [], [1.0]
+
+        def choose(weights, prefix=prefix, taken=taken, weight=weight):
+            some = [i for i, w in enumerate(weights) if w > 0]
+            if len(taken) < len(prefix):
+                chosen = prefix[len(taken)]
+            else:
+                chosen = some[0]
+                waiting.extend((*taken, other) for other in some[1:])
+            weight[0] *= weights[chosen] / sum(weights)
+            taken.append(chosen)
+            return chosen
+
+        result = run(choose)
+        yield weight[0], result
+
+
+@pytest.mark.parametrize("make", [mixed_chain, mixed_siblings, sure_then_drawn])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_drawn_and_deterministic_nodes_in_one_tree_are_exact(
+    make, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every way through draft and verification, with its probability: no sampling, no chance."""
+    table = {path: p.double() / p.double().sum() for path, p in target_table(seed).items()}
+
+    def run(choose) -> tuple[int, int]:
+        tree = make(choose)
+        monkeypatch.setattr(verify, "draw", lambda p, generator: choose(p.tolist()))
+        monkeypatch.setattr(
+            verify,
+            "_accepts",
+            lambda p, q, generator: (
+                choose([min(1.0, float(p / q)), max(0.0, float(1 - p / q))]) == 0
+            ),
+        )
+        tokens = list(verify_sampled(tree, by_slot(tree, table), torch.Generator()).emitted)
+        while len(tokens) < 2:
+            tokens.append(choose(table[tuple(tokens)].tolist()))
+        return tokens[0], tokens[1]
+
+    got: dict[tuple[int, int], float] = dict.fromkeys(itertools.product(range(V), repeat=2), 0.0)
+    for weight, pair in every_way(run):
+        got[pair] += weight
+    assert sum(got.values()) == pytest.approx(1, abs=1e-12)
+    for (a, b), weight in got.items():
+        assert weight == pytest.approx(float(table[()][a] * table[(a,)][b]), abs=1e-12)
 
 
 def test_the_biased_variant_fails_the_same_check() -> None:
