@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 
 def token_texts(ids: Sequence[int], decode: Callable[[list[int]], str]) -> list[str]:
@@ -30,3 +31,26 @@ def token_texts(ids: Sequence[int], decode: Callable[[list[int]], str]) -> list[
         else:
             place += 1
     return texts
+
+
+class Pieces:
+    """Text of a growing id sequence, in pieces that never end inside a character."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._ids: list[int] = []  # since the last whole piece, after a little context
+        self._shown = ""  # the text of those that is out already
+
+    def add(self, token: int, *, last: bool) -> str:
+        """What can be shown now that this token came; at the last one, everything."""
+        if self._tokenizer is None:
+            return ""
+        self._ids.append(token)
+        text = self._tokenizer.decode(self._ids, skip_special_tokens=True)
+        if text.endswith("\ufffd") and not last:
+            return ""
+        piece = text[len(self._shown) :]
+        # Two tokens stay as context: some decoders treat the first token of a text differently.
+        self._ids = self._ids[-2:]
+        self._shown = self._tokenizer.decode(self._ids, skip_special_tokens=True)
+        return piece

@@ -21,12 +21,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..data.token_texts import Pieces
 from ..errors import SwitchSDError
 from ..probing.lens import Lens
 from .gates.gate import Outcome
-from .policies import Options, Policy, build_policy
-from .step.clock import now
-from .step.log import Step, StepLog
+from .policies import Draft, Options, Policy, build_policy
+from .step.log import Step, StepLog, Timing
 from .step.sampling import Processor, Sampling
 from .step.stops import Stops
 from .step.tree import DraftTree
@@ -130,7 +130,7 @@ def stream(decoding: Decoding) -> Iterator[Token]:
         >>> for token in stream(Decoding(lens, prompt, "pld")):
         ...     print(token.text, end="")
     """
-    pieces = _Pieces(decoding.lens.tokenizer)
+    pieces = Pieces(decoding.lens.tokenizer)
     for step in decoding.steps():
         for place, token in enumerate(step.tokens):
             last = bool(decoding.trace.finish) and place == len(step.tokens) - 1
@@ -144,28 +144,6 @@ def stream(decoding: Decoding) -> Iterator[Token]:
                 source=step.sources[place],
                 score=decoding.trace.score_about(position),
             )
-
-
-class _Pieces:
-    """Text of a growing id sequence, in pieces that never end inside a character."""
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-        self._ids: list[int] = []  # since the last whole piece, after a little context
-        self._shown = ""  # the text of those that is out already
-
-    def add(self, token: int, *, last: bool) -> str:
-        if self._tokenizer is None:
-            return ""
-        self._ids.append(token)
-        text = self._tokenizer.decode(self._ids, skip_special_tokens=True)
-        if text.endswith("\ufffd") and not last:
-            return ""
-        piece = text[len(self._shown) :]
-        # Two tokens stay as context: some decoders treat the first token of a text differently.
-        self._ids = self._ids[-2:]
-        self._shown = self._tokenizer.decode(self._ids, skip_special_tokens=True)
-        return piece
 
 
 class Decoding:
@@ -231,11 +209,8 @@ class Decoding:
             self._begun = True
             self.policy.reset()
             self._prefill()
-        start = len(self.trace.prompt_ids)
         while not self.trace.finish:
-            step = self._step(len(self.trace.steps), len(self.committed) - start)
-            self.trace.steps.append(step)
-            yield step
+            yield self._step()
 
     def result(self) -> Generation:
         """What has been generated so far."""
@@ -245,62 +220,34 @@ class Decoding:
         return Generation(text, ids, self.trace)
 
     def _prefill(self) -> None:
-        begin = self._clock()
-        if len(self.committed) > 1:
-            ids = torch.tensor([self.committed[:-1]], device=self.lens.device)
-            out = self.lens.forward(ids, sites=self._sites, kv=self._kv, logits="none")
-            self._absorb({site: stream[0] for site, stream in out.streams.items()})
-        self.trace.prefill_ms = 1e3 * (self._clock() - begin)
+        with Timing(self.lens.device) as timing:
+            if len(self.committed) > 1:
+                ids = torch.tensor([self.committed[:-1]], device=self.lens.device)
+                out = self.lens.forward(ids, sites=self._sites, kv=self._kv, logits="none")
+                self._absorb({site: stream[0] for site, stream in out.streams.items()})
+        self.trace.prefill_ms = timing.rest_ms
 
-    def _step(self, number: int, generated: int) -> Step:
-        begin = self._clock()
-        budget = self.max_new_tokens - generated
+    def _step(self) -> Step:
+        """Look, decide and draft; verify in one forward; commit."""
+        with Timing(self.lens.device) as timing:
+            with timing.part("draft"):
+                draft = self._draft()
+            with timing.part("verify"):
+                logits, streams = self._forward(draft.tree)
+            accepted = self._verify(draft.tree, logits)
+            emitted = self._commit(accepted, streams)
+        return self._record(draft, accepted, emitted, timing)
+
+    def _draft(self) -> Draft:
         # the last token of a step is the bonus, so a draft never needs all the room there is
-        limit = min(budget, self.lens.n_ctx - len(self.committed)) - 1
-        score = self.trace.scores[-1] if self.trace.scores else None
-        draft = self.policy.draft(
+        limit = min(self._left, self.lens.n_ctx - len(self.committed)) - 1
+        return self.policy.draft(
             self.committed,
-            score=score,
+            score=self.trace.scores[-1] if self.trace.scores else None,
             limit=limit,
             stops=self.stops.eos_ids,
             generator=None if self.sampling.greedy else self._generator,
         )
-        tree = draft.tree
-        drafted = self._clock()
-        logits, streams = self._forward(tree)
-        verified = self._clock()
-        accepted = self._verify(tree, logits)
-        slots = [0, *(node + 1 for node in accepted.nodes)]
-        base = len(self.committed) - 1
-        self._kv.commit(base, slots)
-        emitted = list(accepted.emitted)
-        sources = [tree.sources[node] if tree.sources else -1 for node in accepted.nodes] + [-1]
-        kept = self._finish(emitted, budget)
-        del emitted[kept:]
-        self.committed += emitted
-        self._absorb({site: stream[slots[:kept]] for site, stream in streams.items()})
-        taken = draft.path if len(tree) else "plain"
-        end = self._clock()
-        step = Step(
-            number=number,
-            path=taken,
-            position=base + 1,
-            proposed=len(tree),
-            tokens=tuple(emitted),
-            accepted=min(len(accepted.nodes), kept),
-            sources=tuple(sources[:kept]),
-            score=score,
-            match_length=draft.match_length,
-            draft_ms=1e3 * (drafted - begin),
-            verify_ms=1e3 * (verified - drafted),
-            overhead_ms=1e3 * (end - verified),
-        )
-        self.policy.gate.observe(
-            Outcome(
-                draft.path, step.accepted, step.emitted, end - begin, step.proposed, step.position
-            )
-        )
-        return step
 
     def _forward(self, tree: DraftTree) -> tuple[Tensor, dict[str, Tensor]]:
         device, base = self.lens.device, len(self.committed) - 1
@@ -331,17 +278,52 @@ class Decoding:
             self._generator,
         )
 
-    def _finish(self, emitted: list[int], budget: int) -> int:
+    def _commit(self, accepted: Accepted, streams: dict[str, Tensor]) -> tuple[int, ...]:
+        """Keep what was accepted, in text, cache and drafters; what of it the text still takes."""
+        slots = [0, *(node + 1 for node in accepted.nodes)]
+        self._kv.commit(len(self.committed) - 1, slots)
+        kept = self._finish(accepted.emitted)
+        self.committed += accepted.emitted[:kept]
+        self._absorb({site: stream[slots[:kept]] for site, stream in streams.items()})
+        return accepted.emitted[:kept]
+
+    def _finish(self, emitted: Sequence[int]) -> int:
         """How many of the emitted tokens stay; sets why the text ended, if it did."""
         cut = self.stops.cut(self.trace.generated, emitted)
         kept = len(emitted) if cut is None else cut
         if cut is not None:
             self.trace.finish = "eos" if emitted[cut - 1] in self.stops.eos_ids else "stop"
-        elif kept == budget:
+        elif kept == self._left:
             self.trace.finish = "length"
         elif len(self.committed) + kept >= self.lens.n_ctx:
             self.trace.finish = "context"
         return kept
+
+    def _record(
+        self, draft: Draft, accepted: Accepted, emitted: tuple[int, ...], timing: Timing
+    ) -> Step:
+        """Write down what the step was, and tell the gate."""
+        tree, kept = draft.tree, len(emitted)
+        sources = [tree.sources[node] if tree.sources else -1 for node in accepted.nodes] + [-1]
+        step = Step(
+            number=len(self.trace.steps),
+            path=draft.path if len(tree) else "plain",
+            position=len(self.committed) - kept,
+            proposed=len(tree),
+            tokens=emitted,
+            accepted=min(len(accepted.nodes), kept),
+            sources=tuple(sources[:kept]),
+            score=draft.score,
+            match_length=draft.match_length,
+            draft_ms=timing.ms("draft"),
+            verify_ms=timing.ms("verify"),
+            overhead_ms=timing.rest_ms,
+        )
+        self.trace.steps.append(step)
+        self.policy.gate.observe(
+            Outcome(draft.path, step.accepted, kept, timing.seconds, step.proposed, step.position)
+        )
+        return step
 
     def _absorb(self, streams: dict[str, Tensor]) -> None:
         """Hand the streams of newly processed tokens to the probe and the drafter."""
@@ -351,8 +333,10 @@ class Decoding:
         if neural is not None:
             neural.absorb({site: streams[site] for site in neural.sites})
 
-    def _clock(self) -> float:
-        return now(self.lens.device)
+    @property
+    def _left(self) -> int:
+        """Tokens that the budget still has."""
+        return self.max_new_tokens - (len(self.committed) - len(self.trace.prompt_ids))
 
 
 def _prompt_ids(lens: Lens, prompt: str | Sequence[int]) -> list[int]:

@@ -73,11 +73,13 @@ class Draft:
         path: the gate's decision.
         tree: the draft; empty where there was nothing to draft with.
         match_length: of the newest candidate, 0 without one.
+        score: the probe's that the gate saw; None without one.
     """
 
     path: DraftPath
     tree: DraftTree
     match_length: int
+    score: float | None
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ class Policy:
             tree = lookup.tree(limit, stops)
         elif limit >= 1 and self.neural is not None:
             tree = self.neural.propose(committed, limit, generator)
-        return Draft(path, tree, lookup.match_length)
+        return Draft(path, tree, lookup.match_length, score)
 
 
 def _vanilla(options: Options) -> Policy:

@@ -5,14 +5,18 @@ Not the trace on disk, which knows every path at every position (`analysis.trace
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from jaxtyping import Bool, Int
 
 from ...data.token_texts import token_texts
+from .clock import now
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,48 @@ class Step:
         """How the step's token at `place` came about: copy or neural if it was drafted, bonus after
         a draft, plain without one."""
         return self.path if place < self.accepted or self.path == "plain" else "bonus"
+
+
+class Timing:
+    """Where the time of a step goes: its named parts, and the rest.
+
+    Args:
+        device: waited for before the clock is read.
+
+    Attributes:
+        seconds: from entering to leaving it.
+
+    Example:
+        >>> with Timing(lens.device) as timing:
+        ...     with timing.part("draft"):
+        ...         draft()
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.seconds, self._parts = device, 0.0, dict[str, float]()
+
+    def __enter__(self) -> Timing:
+        self._begin = now(self.device)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.seconds = now(self.device) - self._begin
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """What runs inside is that part's."""
+        begin = now(self.device)
+        yield
+        self._parts[name] = now(self.device) - begin
+
+    def ms(self, name: str) -> float:
+        """Milliseconds of a part."""
+        return 1e3 * self._parts[name]
+
+    @property
+    def rest_ms(self) -> float:
+        """Milliseconds outside of every part."""
+        return 1e3 * (self.seconds - sum(self._parts.values()))
 
 
 @dataclass

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 import torch
 from switchsd import SwitchSDError
+from switchsd.data.token_texts import Pieces
 from switchsd.decoding.custom_generate import custom_generate
-from switchsd.decoding.engine import Decoding, _Pieces, generate, generate_batch, stream
+from switchsd.decoding.engine import Decoding, generate, generate_batch, stream
 from switchsd.decoding.exactness.lossless import noisy_copy
 from switchsd.decoding.policies import Options
 from switchsd.decoding.step.sampling import Sampling
@@ -97,7 +98,7 @@ def test_the_models_own_penalty_holds_as_in_transformers() -> None:
 def test_text_pieces_never_split_a_character(tokenizer) -> None:
     text = "naïve 日本語 👩‍👩‍👧 tab\tend  two spaces"
     ids = tokenizer(text).input_ids
-    pieces = _Pieces(tokenizer)
+    pieces = Pieces(tokenizer)
     got = [pieces.add(token, last=i == len(ids) - 1) for i, token in enumerate(ids)]
     assert "".join(got) == text
     assert "" in got  # some token ended inside a character
