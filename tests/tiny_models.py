@@ -8,7 +8,7 @@ import torch
 from switchsd.decoding.drafters.draft_model import DraftModel
 from switchsd.decoding.eagle3.drafter import Eagle3, TreeShape
 from switchsd.decoding.eagle3.head import random_head
-from switchsd.decoding.exactness.random_fit import random_fit
+from switchsd.decoding.exactness.tiny import random_fit
 from switchsd.decoding.policies import Options, Policy, build_policy
 from switchsd.decoding.step.sampling import Sampling
 from switchsd.probing.copy_probe import CopyProbe

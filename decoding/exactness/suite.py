@@ -32,9 +32,8 @@ from ..shipped import (
     shipped_head,
     weights_digest,
 )
-from .lossless import greedy_rows, greedy_table, noisy_copy
-from .random_fit import random_fit
-from .tiny import TinyParts
+from .greedy import greedy_rows, greedy_table, noisy_copy
+from .tiny import TinyParts, random_fit
 
 BENCHMARKS = sets_for("exactness")
 KV_ERROR = 2 * 3 * 32 * 2.0**-23

@@ -15,6 +15,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from ...probing.copy_probe import CopyProbe
@@ -23,21 +24,22 @@ from ...probing.loading import wrap
 from ...progress import Progress, silent
 from ...runs import read_json, write_json
 from ..drafters.draft_model import DraftModel
+from ..drafters.drafter import Drafter
 from ..eagle3.drafter import Eagle3, TreeShape
 from ..eagle3.head import random_head
+from ..gates.cost_aware import CostAwareFit
 from ..policies import POLICIES, Options, Policy, build_policy, load_policies
 from ..step.sampling import Sampling
-from .lossless import (
+from .greedy import noisy_copy
+from .kv_walk import kv_walk_errors
+from .sampled import (
     Distance,
     Enumerated,
     TableDrafter,
     distance,
-    kv_walk_errors,
-    noisy_copy,
     sample_engine,
     sample_verification,
 )
-from .random_fit import random_fit
 
 _ALONE = ("copyspec", "suffix")
 """Take any draft, and are sampled with one token where they do not copy."""
@@ -213,6 +215,42 @@ def tiny_policy(name: str, lens: Lens, draft: Lens, sampling: Sampling, *, table
         fit = random_fit(probe, neural, W=4, n=1)
     options = Options(W=4, D=3, n=1, probe=probe, neural=neural, fit=fit)
     return build_policy(name, options)
+
+
+def random_fit(
+    probe: CopyProbe, neural: Drafter | None, *, W: int = 1, n: int = 3, seed: int = 0
+) -> CostAwareFit:
+    """A fit of cost-aware for where the question is whether text is exact: its depths are random.
+
+    Depths of copies (0–20) and drafts (0–10, or a whole tree).
+
+    Args:
+        probe: what it reads.
+        neural: what drafts; None: nothing.
+        W: copy candidates.
+        n: tokens that have to match.
+        seed: of the depths.
+    """
+    rng = np.random.default_rng(seed)
+    scores, matches = (0.25, 0.5, 0.75), (1, 2, 4)
+    size = (len(matches) + 1, len(scores) + 1)
+    copy, drafts = rng.integers(0, 21, size), rng.integers(0, 11, size)
+    copy[0] = 0  # nothing to copy there
+    kind, digest = (None, None) if neural is None else (neural.kind, neural.digest)
+    if neural is not None and neural.tree is not None:
+        drafts = np.where(drafts > 2, neural.tree.deepest, 0)
+    return CostAwareFit(
+        probe.fingerprint,
+        probe.digest,
+        kind,
+        digest,
+        n,
+        W,
+        scores,
+        matches,
+        tuple(map(tuple, copy.tolist())),
+        tuple(map(tuple, drafts.tolist())),
+    )
 
 
 def kv_models() -> list[Lens]:

@@ -29,7 +29,7 @@ from switchsd.apps.commands.bench import bench_command
 from switchsd.decoding.drafts import Drafts
 from switchsd.decoding.eagle3.head import random_head
 from switchsd.decoding.engine import generate
-from switchsd.decoding.exactness.lossless import noisy_copy
+from switchsd.decoding.exactness.greedy import noisy_copy
 from switchsd.decoding.exactness.reference import reference_ids
 from switchsd.decoding.neural import TREE
 from switchsd.decoding.step.sampling import Sampling

@@ -15,7 +15,7 @@ from switchsd.analysis.cost.surface import Surface, rising
 from switchsd.decoding.drafters.draft_model import DraftModel
 from switchsd.decoding.eagle3.drafter import Eagle3
 from switchsd.decoding.eagle3.head import random_head
-from switchsd.decoding.exactness.lossless import noisy_copy
+from switchsd.decoding.exactness.greedy import noisy_copy
 from switchsd.decoding.gates.gate import Outcome
 from switchsd.probing.lens import Lens
 from tiny_models import probe_for

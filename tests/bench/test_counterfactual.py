@@ -28,7 +28,7 @@ from switchsd.decoding.drafts import Drafts
 from switchsd.decoding.eagle3.drafter import Eagle3
 from switchsd.decoding.eagle3.head import Eagle3Head, fused_sites, random_head
 from switchsd.decoding.engine import Decoding, generate
-from switchsd.decoding.exactness.lossless import noisy_copy
+from switchsd.decoding.exactness.greedy import noisy_copy
 from switchsd.decoding.exactness.reference import reference_ids
 from switchsd.decoding.gates.gate import CopyGate, NeuralGate
 from switchsd.decoding.policies import Policy

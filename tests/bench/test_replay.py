@@ -24,8 +24,8 @@ from switchsd.decoding.drafters.draft_model import DraftModel
 from switchsd.decoding.drafts import Drafts
 from switchsd.decoding.eagle3.drafter import Eagle3
 from switchsd.decoding.engine import generate
-from switchsd.decoding.exactness.lossless import noisy_copy
-from switchsd.decoding.exactness.random_fit import random_fit
+from switchsd.decoding.exactness.greedy import noisy_copy
+from switchsd.decoding.exactness.tiny import random_fit
 from switchsd.decoding.gates.bandits import UcbGate
 from switchsd.decoding.gates.cost_aware import CostAwareFit
 from switchsd.decoding.gates.gate import (

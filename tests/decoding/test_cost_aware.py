@@ -29,8 +29,8 @@ from switchsd.decoding.drafters.draft_model import DraftModel
 from switchsd.decoding.eagle3.drafter import Eagle3, TreeShape
 from switchsd.decoding.eagle3.head import random_head
 from switchsd.decoding.engine import generate
-from switchsd.decoding.exactness.lossless import noisy_copy
-from switchsd.decoding.exactness.random_fit import random_fit
+from switchsd.decoding.exactness.greedy import noisy_copy
+from switchsd.decoding.exactness.tiny import random_fit
 from switchsd.decoding.gates.cost_aware import CostAwareFit, CostAwareGate
 from switchsd.decoding.gates.gate import Columns, Gate, Memoryless, Observation
 from switchsd.decoding.neural import neural_drafter

@@ -10,7 +10,7 @@ from switchsd import SwitchSDError
 from switchsd.decoding.drafters.draft_model import DraftModel
 from switchsd.decoding.drafters.drafter import Drafter
 from switchsd.decoding.engine import Decoding, generate
-from switchsd.decoding.exactness.lossless import noisy_copy
+from switchsd.decoding.exactness.greedy import noisy_copy
 from switchsd.decoding.gates.gate import NeuralGate, ProbeGate
 from switchsd.decoding.policies import POLICIES, Options, Policy
 from switchsd.decoding.step.sampling import Sampling

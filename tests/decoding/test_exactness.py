@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 import torch
 from switchsd import SwitchSDError
-from switchsd.decoding.exactness import lossless as exactness
+from switchsd.decoding.exactness import greedy as exactness
 from switchsd.decoding.exactness import tiny as exactness_tiny
-from switchsd.decoding.exactness.lossless import Enumerated, distance, greedy_rows, kv_walk_errors
+from switchsd.decoding.exactness.greedy import greedy_rows
+from switchsd.decoding.exactness.kv_walk import kv_walk_errors
+from switchsd.decoding.exactness.sampled import Enumerated, distance
 from switchsd.decoding.exactness.suite import (
     FULL,
     KV_ERROR,

@@ -25,10 +25,10 @@ from switchsd.decoding.drafts import Drafts
 from switchsd.decoding.eagle3.drafter import Eagle3
 from switchsd.decoding.eagle3.head import random_head
 from switchsd.decoding.engine import generate
-from switchsd.decoding.exactness.lossless import (
+from switchsd.decoding.exactness.greedy import noisy_copy
+from switchsd.decoding.exactness.sampled import (
     Enumerated,
     distance,
-    noisy_copy,
     sample_engine,
     sample_verification,
 )

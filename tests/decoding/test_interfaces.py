@@ -10,7 +10,7 @@ from switchsd import SwitchSDError
 from switchsd.data.token_texts import Pieces
 from switchsd.decoding.custom_generate import custom_generate
 from switchsd.decoding.engine import Decoding, generate, generate_batch, stream
-from switchsd.decoding.exactness.lossless import noisy_copy
+from switchsd.decoding.exactness.greedy import noisy_copy
 from switchsd.decoding.policies import Options
 from switchsd.decoding.step.sampling import Sampling
 from switchsd.decoding.step.stops import Stops

@@ -17,7 +17,7 @@ from switchsd.decoding.eagle3.checkpoint import load_head, save_head
 from switchsd.decoding.eagle3.drafter import Eagle3, TreeShape
 from switchsd.decoding.eagle3.head import random_head
 from switchsd.decoding.engine import generate
-from switchsd.decoding.exactness.random_fit import random_fit
+from switchsd.decoding.exactness.tiny import random_fit
 from switchsd.decoding.neural import TREE, neural_drafter, read_draft
 from switchsd.decoding.policies import POLICIES, Options, build_policy
 from switchsd.decoding.shipped import (
