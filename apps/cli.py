@@ -38,13 +38,13 @@ app = typer.Typer(
 
 
 @app.callback()
-def with_policies(
+def before_every_command(
     policies: Annotated[
         list[Path] | None,
         typer.Option(help="Python file that registers policies of your own; may repeat."),
     ] = None,
 ) -> None:
-    """When does a language model copy from its context, and what does knowing it save?"""
+    """Policies of one's own are there before a command asks for one."""
     from ..decoding.policies import load_policies
 
     load_policies(policies or ())

@@ -12,9 +12,9 @@ import pandas as pd
 
 from ...runs import require
 from ..figures.acceptance import HeatRow
+from ..figures.words import policy_name
 
 _COPY = re.compile(r"copy_n(\d+)")
-_NEURAL = {"eagle3": "EAGLE-3", "sps": "SPS"}
 _LONGEST_COPY, _LONGEST_CHAIN = 20, 10
 
 
@@ -38,10 +38,13 @@ def rows_of_trace(positions: pd.DataFrame) -> tuple[pd.DataFrame, list[HeatRow]]
         if copied:
             columns[name] = _newest(positions[name])
             rows.append(HeatRow(f"copy, n = {copied[1]}", name, _LONGEST_COPY))
-        elif name in _NEURAL or (name.startswith("tree_") and name.count("_") == 3):
+        elif name.startswith("tree_") and name.count("_") == 3:
             columns[name] = positions[name].to_numpy(float)
-            label = _NEURAL.get(name) or f"tree {'/'.join(name.split('_')[1:])}"
+            label = f"tree {'/'.join(name.split('_')[1:])}"
             rows.append(HeatRow(label, name, _LONGEST_CHAIN))
+        elif name in ("eagle3", "sps") or f"{name}_proposed" in positions:  # or one's own
+            columns[name] = positions[name].to_numpy(float)
+            rows.append(HeatRow(policy_name(name), name, _LONGEST_CHAIN))
     return pd.DataFrame(columns, index=positions["position"].to_numpy()), rows
 
 
