@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -25,15 +26,15 @@ from switchsd.decoding.drafts import Drafts
 from switchsd.decoding.eagle3.drafter import Eagle3
 from switchsd.decoding.eagle3.head import random_head
 from switchsd.decoding.engine import generate
-from switchsd.decoding.exactness.greedy import noisy_copy
 from switchsd.decoding.exactness.sampled import (
     Enumerated,
+    TableDrafter,
     distance,
     sample_engine,
     sample_verification,
 )
 from switchsd.decoding.exactness.suite import find_drafts, greedy_policies
-from switchsd.decoding.exactness.tiny import tiny_lens, tiny_policy
+from switchsd.decoding.exactness.tiny import tiny_lens
 from switchsd.decoding.gates.gate import Memoryless, NeuralGate, Observation
 from switchsd.decoding.policies import (
     POLICIES,
@@ -93,6 +94,7 @@ def traced(
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("gamma", "D", "n"), [(1, 6, 1), (2, 3, 2)])
 def test_replay_is_live_decoding_for_every_prompt(gamma: int, D: int, n: int) -> None:
     """Every prompt of three tokens over four, greedily: the same text and the same steps."""
@@ -114,21 +116,24 @@ def test_replay_is_live_decoding_for_every_prompt(gamma: int, D: int, n: int) ->
     assert cut > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("level", ["verification", "engine"])
 def test_samples_have_the_targets_distribution(level: str) -> None:
     """Drawn tokens and deterministic ones in one tree, as the exactness suite checks them."""
     lens, prompt = tiny_lens(), (1, 2, 3, 1, 2, 4, 1, 2, 0, 1)
     table = level == "verification"
-    sampling = Sampling(temperature=1.0 if table else 1.3, top_p=1.0 if table else 0.85)
-    policy = tiny_policy(NAME, lens, noisy_copy(lens), sampling, table=table)
-    generator = torch.Generator().manual_seed(0)
-    policy.reset()
-    if table:
-        tree = policy.draft(list(prompt), score=None, limit=5, generator=generator).tree
-        kinds = [tree.distribution(node) is None for node in range(len(tree))]
-        assert kinds == [False, False, True, True, True]
+    sampling = Sampling(temperature=1.0 if table else 1.3, repetition_penalty=1.0 if table else 1.3)
+    if table:  # q has nothing to do with the target
+        neural = TableDrafter(torch.linspace(-2, 2, lens.d_vocab).softmax(0)[None])
+    else:
+        neural = Eagle3(random_head(lens, std=0.5), lens, gamma=1, sampling=sampling)
+    policy = build_policy(NAME, Options(D=3, n=1, neural=neural))
     target = Enumerated.of(lens, prompt, 3, sampling)
     if table:
+        tree = policy.draft(
+            list(prompt), score=None, limit=2, generator=torch.Generator().manual_seed(0)
+        ).tree
+        assert [tree.distribution(node) is None for node in range(len(tree))] == [False, True]
         counts = sample_verification(policy, target, 6_000, seed=3)
     else:
         counts = sample_engine(lens, policy, target, 1_500, sampling, seed=3)
@@ -149,6 +154,21 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path, own: Path) -> None:
     (tmp_path / "wrong.py").write_text("register('x')")
     with pytest.raises(SwitchSDError, match=r"wrong\.py: NameError"):
         load_policies([tmp_path / "wrong.py"])
+
+
+def test_the_command_line_reads_the_files_it_is_given(
+    switchsd: Callable[..., Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "second.py"
+    file.write_text(
+        "from switchsd.decoding import NeuralGate, Policy, register\n"
+        "register('second', lambda options: Policy('second', NeuralGate()), draft='none')\n"
+    )
+    answer = switchsd("--policies", str(file), "replay", "--trace", str(tmp_path / "nowhere"))
+    assert answer.returncode == 2  # no trace there; the file was read before
+    assert {NAME, "second"} <= set(POLICIES)
+    answer = switchsd("--policies", str(tmp_path / "third.py"), "replay")
+    assert (answer.returncode, "third.py is no Python file" in answer.stderr) == (2, True)
 
 
 class LongMatches(Memoryless):
