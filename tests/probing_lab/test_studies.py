@@ -15,6 +15,7 @@ from switchsd.probing.lab.evaluation import (
     family_table,
     pool,
     score_set,
+    scores,
     tau_table,
 )
 from switchsd.probing.lab.studies import (
