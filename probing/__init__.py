@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from .lens import Lens as Lens
     from .loading import load as load
     from .loading import wrap as wrap
-    from .training.sweep import evaluate as evaluate
-    from .training.sweep import probe_data as probe_data
+    from .training.metrics import evaluate as evaluate
+    from .training.probing_set import probe_data as probe_data
 
 __getattr__, __all__ = lazy_names(
     __name__,
@@ -23,7 +23,8 @@ __getattr__, __all__ = lazy_names(
         "corpora.completions": ["build_corpus", "complete"],
         "copy_probe": ["CopyProbe"],
         "corpora.token_table": ["label_table"],
-        "training.sweep": ["probe_data", "evaluate"],
+        "training.metrics": ["evaluate"],
+        "training.probing_set": ["probe_data"],
         "lens": ["Lens"],
         "loading": ["load", "wrap"],
         "activations.store": ["ActivationStore", "open_store"],

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pandas as pd
-import torch
 
-from ...data.chat import special_ids
 from ...data.context_index import SPAN, copy_yield
 from ...data.copy_diversity.prompts import copy_diversity
 from ...data.labels import loop_start
@@ -22,20 +19,19 @@ from ...decoding.neural import neural_drafter
 from ...decoding.policies import Options, Policy, build_policy
 from ...decoding.shipped import find_shipped, has_shipped_head, shipped_head, weights_digest
 from ...errors import SwitchSDError
-from ...probing.activations.capture import capture
 from ...probing.copy_probe import CopyProbe
 from ...probing.corpora.asked import asked_prompts
 from ...probing.corpora.completions import build_corpus
-from ...probing.corpora.token_table import label_table
+from ...probing.lab.evaluation import score_table
+from ...probing.lab.lab import STREAMS
+from ...probing.lab.site_probe import site_probe
 from ...probing.lens import Lens
-from ...probing.training.sweep import evaluate, probe_data, sweep
 from ...progress import Progress
 from ...runs import Run
 from ..pages.demo_report import write_report
 from .measures import race_rows
 from .race import Race, race_prompts, with_texts
 
-STREAMS = ("hook_resid_mid", "hook_resid_post", "hook_attn_out", "hook_mlp_out")
 POLICIES = ("vanilla", "pld", "copyspec", "eagle3", "switchsd")
 _DECODING = (
     *("set", "policy", "tokens_per_s", "speedup", "speedup_low", "speedup_high", "copy_share"),
@@ -119,7 +115,7 @@ def run_demo(
 
 
 def _probe(run: Run, lens: Lens, config: DemoConfig, progress: Progress) -> CopyProbe:
-    """Corpus, activations, sweep; the chosen probe is saved in the run folder."""
+    """Corpus, activations, a probe at every site; the chosen probe is saved in the run folder."""
     folder = run.path / "probe"
     if (folder / "probe.json").is_file():
         return CopyProbe.load(folder, lens)
@@ -131,59 +127,27 @@ def _probe(run: Run, lens: Lens, config: DemoConfig, progress: Progress) -> Copy
         seed=config.seed,
         progress=progress,
     )
-    sites = [f"blocks.{layer}.{stream}" for layer in range(lens.n_layers) for stream in STREAMS]
-    store = capture(lens, corpus, sites, run.path / "activations", progress=progress)
-    labels = label_table(corpus, breaks=special_ids(lens.tokenizer))
-    data = probe_data(store.columns(), labels, offset=config.label_offset, seed=config.seed)
-    result = sweep(store, data, progress=progress)
-    table, best = result.table(), result.best
-    test = data.test
-    score = best.probe.score(store.read(best.site, data.index[test]).numpy())
-    tested = data.tokens.iloc[test]
-    figures = evaluate(tested["copied"].to_numpy(), score, tested["prompt_id"].to_numpy(), best.tau)
+    made = site_probe(
+        lens, corpus, STREAMS, run.path / "activations",
+        offset=config.label_offset, seed=config.seed, progress=progress,
+    )  # fmt: skip
+    measured = made.probe.metrics
     about = {
-        "site": best.site,
-        "tau": best.tau,
+        "site": made.probe.site,
+        "tau": made.probe.tau,
         "label_offset": config.label_offset,
-        "auroc": figures.auroc.value,
-        "auroc_low": figures.auroc.low,
-        "auroc_high": figures.auroc.high,
-        "f1": figures.f1.value,
-        "f1_low": figures.f1.low,
-        "f1_high": figures.f1.high,
-        "f1_always_copy": figures.f1_always_copy,
-        "n_test_tokens": figures.n_tokens,
-        "n_test_prompts": figures.n_prompts,
-        "n_labelled_tokens": len(labels),
-        "prevalence": figures.prevalence,
-        "loop_share": float(labels["in_loop"].mean()),
+        **measured,
+        "n_test_tokens": measured["n_tokens"],
+        "n_test_prompts": measured["n_prompts"],
+        "n_labelled_tokens": len(made.tokens),
+        "loop_share": float(made.tokens["in_loop"].mean()),
     }
+    strength = made.layers["setting"].str.removeprefix("C=").astype(float)
+    table = made.layers.assign(C=strength)
     run.write_table("sites", table)
-    run.write_table(
-        "probe_test",
-        pd.DataFrame(
-            {
-                "prompt_id": tested["prompt_id"].to_numpy(),
-                "position": tested["position"].to_numpy(),
-                "label": tested["copied"].to_numpy(),
-                "score": score,
-                "in_loop": tested["in_loop"].to_numpy(),
-            }
-        ),
-    )
+    run.write_table("probe_test", score_table(made.test))
     run.update_metrics(probe=about, sites=table[["site", "f1", "auroc"]].to_dict("records"))
-    probe = CopyProbe(
-        site=best.site,
-        label_offset=config.label_offset,
-        tau=best.tau,
-        weight=torch.from_numpy(best.probe.weight),
-        bias=best.probe.bias,
-        model=lens.name,
-        fingerprint=lens.fingerprint,
-        dtype=lens.dtype,
-        versions={name: version(name) for name in ("switchsd", "torch", "transformers")},
-        metrics=about,
-    )
+    probe = replace(made.probe, metrics=about)
     probe.save(folder)
     return probe
 

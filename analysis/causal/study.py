@@ -24,9 +24,9 @@ from ...probing.copy_probe import CopyProbe
 from ...probing.corpora.build import build_copy_diversity
 from ...probing.corpora.study_texts import evaluation_corpus
 from ...probing.corpora.surface import token_classes
+from ...probing.lab.site_probe import residual_probe
 from ...probing.lens import Lens
 from ...probing.loading import wrap
-from ...probing.training.site_probe import residual_probe
 from ...progress import Progress
 from ...runs import Run
 from ...stages import Done, digest, stage

@@ -22,8 +22,8 @@ from ...errors import SwitchSDError
 from ...intervals import Draws
 from ...probing.activations.store import ids_digest
 from ...probing.copy_probe import CopyProbe
+from ...probing.lab.site_probe import is_residual
 from ...probing.lens import Lens
-from ...probing.training.site_probe import is_residual
 from ...progress import Progress, silent
 from ...runs import Run
 from ...stages import kept

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int, Shaped
 from sklearn.metrics import average_precision_score, brier_score_loss
 
 from ...errors import OneClassError, SwitchSDError
-from ...intervals import Statistic, ratio
+from ...intervals import Estimate, Statistic, auroc, interval, prompt_numbers, ratio
 
 
 def require_both_classes(y: Shaped[np.ndarray, " n"]) -> None:
@@ -112,6 +112,38 @@ def f1_of_prompts(
 def f1_always_copy(y: Shaped[np.ndarray, " n"]) -> float:
     """F1 of saying copy at every token: 2π / (1 + π) at prevalence π."""
     return f1_at(y, np.ones(len(y)), 0.5)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a probe reaches on test tokens, intervals over prompts."""
+
+    auroc: Estimate
+    f1: Estimate
+    f1_always_copy: float
+    prevalence: float
+    n_tokens: int
+    n_prompts: int
+
+
+def evaluate(
+    y: np.ndarray, score: np.ndarray, groups: np.ndarray, tau: float, *, seed: int = 0
+) -> Evaluation:
+    """AUROC and F1 at τ with intervals over prompts.
+
+    Raises:
+        SwitchSDError: one class only, or fewer than two prompts.
+    """
+    require_both_classes(y)
+    prompt, n = prompt_numbers(groups)
+    return Evaluation(
+        auroc=interval(auroc(prompt, y, score), n, seed=seed),
+        f1=interval(f1_of_prompts(prompt, y, score, tau), n, seed=seed),
+        f1_always_copy=f1_always_copy(y),
+        prevalence=float(np.mean(y)),
+        n_tokens=len(y),
+        n_prompts=n,
+    )
 
 
 def best_f1_threshold(

@@ -1,4 +1,4 @@
-"""A labelled corpus with its activations: what every study takes."""
+"""A labelled corpus with its activations: what every study takes; and a split of one by hand."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
+from ...data.labels import OFFSETS
 from ...errors import SwitchSDError
 from ..activations.store import ActivationStore
+from ..corpora.partition import split_groups
 
 _STRIDE = 2**24  # positions a text at most, to make one number of (row, position)
 
@@ -72,3 +74,53 @@ class ProbingSet:
             )
         index = order[place]
         return np.concatenate([self.store.read(name, index).numpy() for name in sites], axis=1)
+
+
+@dataclass(frozen=True)
+class ProbeData:
+    """Labelled rows of a store, split by prompt.
+
+    Attributes:
+        index: row of the store for each labelled token.
+        tokens: the labelled tokens (`label_table`), in the same order.
+        train, valid, test: positions in `index`.
+    """
+
+    index: Int[np.ndarray, " token"]
+    tokens: pd.DataFrame
+    train: Int[np.ndarray, " _"]
+    valid: Int[np.ndarray, " _"]
+    test: Int[np.ndarray, " _"]
+
+    @property
+    def y(self) -> np.ndarray:
+        """The paper's label."""
+        return self.tokens["copied"].to_numpy()
+
+    @property
+    def groups(self) -> np.ndarray:
+        """Prompt of each token."""
+        return self.tokens["prompt_id"].to_numpy()
+
+
+def probe_data(
+    columns: pd.DataFrame, labels: pd.DataFrame, *, offset: int, seed: int = 0
+) -> ProbeData:
+    """Match stored positions with the tokens they answer for; 60 % train, 20 % valid, 20 % test.
+
+    Args:
+        columns: the store's `row` and `position`.
+        labels: `label_table` of the same corpus.
+        offset: the hidden state at position j answers for the token at j + offset.
+        seed: of the split by prompt.
+
+    Raises:
+        SwitchSDError: too few prompts to split, or an offset that is not 0, 1 or 2.
+    """
+    if offset not in OFFSETS:
+        raise SwitchSDError(f"label offset {offset}: choose one of {', '.join(map(str, OFFSETS))}")
+    stored = columns[["row"]].assign(position=columns["position"] + offset)
+    tokens = labels.merge(stored.assign(store_row=np.arange(len(stored))), on=["row", "position"])
+    index, prompts = tokens.pop("store_row").to_numpy(), tokens["prompt_id"].to_numpy()
+    split = split_groups(prompts, seed=seed, stratify_by=tokens["family"].to_numpy())
+    return ProbeData(index, tokens, *split)

@@ -25,8 +25,8 @@ from switchsd.analysis.explain.heads_run import explain_heads, link_of
 from switchsd.analysis.explain.reading import reading
 from switchsd.intervals import Draws
 from switchsd.probing.copy_probe import CopyProbe
+from switchsd.probing.lab.site_probe import residual_probe, site_probe
 from switchsd.probing.lens import Lens
-from switchsd.probing.training.site_probe import residual_probe
 from switchsd.runs import Run
 from tiny_models import probe_for
 
@@ -266,6 +266,11 @@ def test_a_probe_elsewhere_gets_a_residual_one(tiny: Callable[..., Lens], tmp_pa
         mixed = [*random.integers(0, 32, 4).tolist(), *block, *random.integers(0, 32, 8).tolist()]
         rows.append((f"p{number}", "f", [*block, 1, 2], mixed))
     corpus = pd.DataFrame(rows, columns=["prompt_id", "family", "prompt_ids", "completion_ids"])
+    made = site_probe(lens, corpus, ["hook_mlp_out"], tmp_path / "a", offset=1)
+    best = made.layers.loc[made.layers["valid_auroc"].idxmax()]
+    assert (made.probe.site, made.probe.tau) == (best["site"], best["tau"])
+    assert made.probe.metrics["auroc"] == pytest.approx(best["auroc"])  # of test prompts
+    assert len(made.test.y) == made.probe.metrics["n_tokens"] < len(made.tokens)
     there = probe_for(lens, site="blocks.1.hook_resid_pre")
     assert residual_probe(lens, there, corpus, tmp_path / "none") is there
     assert not (tmp_path / "none").exists()

@@ -16,7 +16,7 @@ from switchsd.probing.corpora import completions
 from switchsd.probing.corpora.completions import build_corpus, complete
 from switchsd.probing.corpora.token_table import label_table
 from switchsd.probing.lens import Lens
-from switchsd.probing.training.sweep import align, probe_data
+from switchsd.probing.training.probing_set import probe_data
 from tolerance import close
 
 SITES = ["blocks.0.hook_resid_mid", "blocks.2.attn.hook_z"]
@@ -131,13 +131,13 @@ def test_label_offset_asks_for_the_token_so_far_ahead(
     store = capture(lens, corpus, SITES, tmp_path / "s")
     labels = label_table(corpus, n_train=2, breaks={3})
     columns = store.columns()
-    index, tokens = align(columns, labels, offset)
+    data = probe_data(columns, labels, offset=offset)
+    index, tokens = data.index, data.tokens
     assert len(tokens) > 40
     assert not (tokens["id"] == 3).any()
     for at, row, position in zip(index, tokens["row"], tokens["position"], strict=True):
         assert columns["row"][at] == row
         assert columns["position"][at] == position - offset
-    data = probe_data(columns, labels, offset=offset)
     parts = [set(data.groups[part]) for part in (data.train, data.valid, data.test)]
     assert all(parts)
     assert not parts[0] & parts[1]

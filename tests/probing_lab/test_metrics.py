@@ -12,6 +12,7 @@ from switchsd.probing.training.metrics import (
     brier,
     calibration_curve,
     confusion,
+    evaluate,
     f1_always_copy,
     f1_at,
     f1_of_prompts,
@@ -68,6 +69,20 @@ def test_f1_of_counted_prompts_is_f1_of_their_tokens() -> None:
     rows = np.repeat(np.arange(120), counts[prompt])
     assert f1_of_prompts(prompt, y, p, 0.5)(counts) == f1_at(y[rows], p[rows], 0.5)
     assert f1_of_prompts(prompt, 0 * y, 0 * p, 0.5)(counts) == 0  # nothing is positive
+
+
+def test_an_evaluation_has_intervals_over_prompts() -> None:
+    y, p = _scored(600, 10, 6)
+    groups = np.repeat([f"p{i}" for i in range(20)], 30)
+    found = evaluate(y, p, groups, 0.5)
+    assert found.auroc.value == pytest.approx(reference.roc_auc_score(y, p))
+    assert found.f1.value == f1_at(y, p, 0.5)
+    assert found.auroc.low < found.auroc.value < found.auroc.high
+    assert (found.n_tokens, found.n_prompts) == (600, 20)
+    with pytest.raises(OneClassError):
+        evaluate(np.ones(600), p, groups, 0.5)
+    with pytest.raises(SwitchSDError, match="at least 2 prompts"):
+        evaluate(y, p, np.zeros(600), 0.5)
 
 
 def test_calibration_curve_tells_a_calibrated_score_from_a_bold_one() -> None:
