@@ -87,7 +87,7 @@ def run_python(code: str, *arguments: object) -> subprocess.CompletedProcess[str
 
 
 def command(code: str, *arguments: object) -> list[str]:
-    here = str(Path(__file__).parents[1])
+    here = str(Path(__file__).parent)
     start = f"import sys; sys.path.insert(0, {here!r}); from test_store import *\n"
     return [sys.executable, "-c", start + code, *map(str, arguments)]
 
