@@ -22,7 +22,7 @@ from switchsd.probing.lens import Lens
 from switchsd.runs import Run, list_runs
 from tiny_models import probe_for
 
-SMALL = ["--prompts", "35", "--problems", "2"]
+SMALL = ["--prompts", "25", "--problems", "1"]
 
 
 @pytest.mark.model
@@ -69,7 +69,7 @@ def test_interrupted_demo_goes_on_and_reports_everything(
     assert list(rows) == policies
     for row in rows.values():
         assert row["token_exact"] is True
-        assert row["n_prompts"] == 2
+        assert row["n_prompts"] == 1
         assert row["tokens_per_s"] > 0
     assert rows["vanilla"]["speedup"] == 1
     assert rows["vanilla"]["copy_share"] == 0
