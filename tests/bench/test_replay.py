@@ -342,6 +342,7 @@ def test_sums_of_sets_add_up() -> None:
     assert played.prompt_ms() == pytest.approx(steps.groupby("prompt_id")["ms"].sum().to_numpy())
 
 
+@pytest.mark.timed
 def test_a_thousand_settings_in_seconds() -> None:
     """Twenty are allowed on two idle cores; a loaded machine gets thrice that."""
     trace = made_up(prompts=164, tokens=128, vocab=40)
