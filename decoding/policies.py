@@ -299,12 +299,12 @@ def load_policies(files: Sequence[Path] = ()) -> None:
     """
     named = [*os.environ.get(VARIABLE, "").split(os.pathsep), *map(str, files)]
     paths = list(dict.fromkeys(Path(each).expanduser().resolve() for each in named if each))
-    if paths:
-        os.environ[VARIABLE] = os.pathsep.join(map(str, paths))
     for path in paths:
         if path not in _loaded:
             _run(path)
             _loaded.add(path)
+    if paths:
+        os.environ[VARIABLE] = os.pathsep.join(map(str, paths))
 
 
 def _run(path: Path) -> None:

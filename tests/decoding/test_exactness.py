@@ -229,7 +229,7 @@ def test_every_policy_is_decoded_where_nothing_is_shipped(tiny: Callable[..., Le
     lens = tiny("llama")
     drafts = find_drafts(lens)
     assert drafts.head is None
-    assert not any("shipped" in name for name in drafts.names.values())
+    assert not any("shipped" in name for name in drafts.files.values())
     for grid in (False, True):
         policies = greedy_policies(lens, probe_for(lens), drafts, grid=grid)
         for name, policy in policies.items():
