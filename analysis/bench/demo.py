@@ -24,7 +24,7 @@ from ...probing.corpora.asked import asked_prompts
 from ...probing.corpora.completions import build_corpus
 from ...probing.lab.evaluation import score_table
 from ...probing.lab.lab import STREAMS
-from ...probing.lab.site_probe import site_probe
+from ...probing.lab.site_probe import RESIDUAL, site_probe
 from ...probing.lens import Lens
 from ...progress import Progress
 from ...runs import Run
@@ -127,8 +127,8 @@ def _probe(run: Run, lens: Lens, config: DemoConfig, progress: Progress) -> Copy
         seed=config.seed,
         progress=progress,
     )
-    made = site_probe(
-        lens, corpus, STREAMS, run.path / "activations",
+    made = site_probe(  # at a residual site, so that its score can be taken apart by heads
+        lens, corpus, STREAMS, run.path / "activations", among=RESIDUAL,
         offset=config.label_offset, seed=config.seed, progress=progress,
     )  # fmt: skip
     measured = made.probe.metrics

@@ -54,6 +54,7 @@ def site_probe(
     streams: Sequence[str],
     folder: Path,
     *,
+    among: Sequence[str] | None = None,
     offset: int = GATE_LAG,
     seed: int = 0,
     progress: Progress = silent,
@@ -65,6 +66,7 @@ def site_probe(
         corpus: prompt_id, family, prompt_ids, completion_ids.
         streams: as in `hook_resid_post`.
         folder: of the activations; finished ones stay.
+        among: the streams that the kept one may read; all if left out.
         offset: the hidden state at j answers for the token at j + offset.
         seed: of the split by prompt and of intervals.
         progress: told what is being done.
@@ -82,7 +84,8 @@ def site_probe(
     parts = assign_parts(corpus["prompt_id"], corpus["family"], seed=seed)
     data = ProbingSet("copy_diversity", tokens, store, parts_of(tokens["prompt_id"], parts))
     layers = layer_stream_study(data, sites, offset=offset, progress=progress)
-    chosen = choose(data, layers.assign(offset=offset, target="copied"), by="valid_auroc")
+    eligible = layers[layers["stream"].isin(streams if among is None else among)]
+    chosen = choose(data, eligible.assign(offset=offset, target="copied"), by="valid_auroc")
     probe = as_copy_probe(chosen, data, lens, seed=seed)
     test = score_set(data, chosen.fitted.probe, chosen.site, data.rows("test"), lag=offset)
     return SiteProbe(probe, layers, test, tokens)

@@ -271,6 +271,11 @@ def test_a_probe_elsewhere_gets_a_residual_one(tiny: Callable[..., Lens], tmp_pa
     assert (made.probe.site, made.probe.tau) == (best["site"], best["tau"])
     assert made.probe.metrics["auroc"] == pytest.approx(best["auroc"])  # of test prompts
     assert len(made.test.y) == made.probe.metrics["n_tokens"] < len(made.tokens)
+    both = ["hook_mlp_out", "hook_resid_mid"]
+    for among in both:  # all are tried, one kind may be kept
+        kept = site_probe(lens, corpus, both, tmp_path / "b", among=[among], offset=1)
+        assert set(kept.layers["stream"]) == set(both)
+        assert kept.probe.site.endswith(among)
     there = probe_for(lens, site="blocks.1.hook_resid_pre")
     assert residual_probe(lens, there, corpus, tmp_path / "none") is there
     assert not (tmp_path / "none").exists()
